@@ -1,0 +1,181 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the modules of the collection, never this file, from outside of it.
+
+"""State of the NVIDIA driver: on disk, loaded, in user space, who made it, who uses it, and whether a boot is due."""
+
+from __future__ import annotations
+
+import os
+import re
+import typing as t
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _software
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gpu.fleet.plugins.module_utils._system import System
+
+MODULE_FILE = re.compile(rb"^([^\n:]*/nvidia[a-z0-9-]*\.ko(?:\.[a-z]+)?):", re.M)
+# Debian's archive gives its builds a suffix; the driver's other modules are not the driver itself.
+MAIN_MODULE = re.compile(r"nvidia(?:-current|-tesla[a-z0-9-]*|-legacy[a-z0-9-]*)?$")
+PART_MODULE = re.compile(r"-(?:drm|modeset|uvm|peermem|fs)$")
+LOADED_MODULE = re.compile(r"(?:nvidia(?!fb|_wmi)\w*|gdrdrv)$")
+LIBRARY_VERSION = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
+LIBRARY_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu/nvidia/current",
+)
+FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?$")
+FABRIC_UNIT = "nvidia-fabricmanager.service"
+PERSISTENCE_UNIT = "nvidia-persistenced.service"
+# Services that belong to the driver or watch it: they hold the device but are nobody's job.
+OWN_UNITS = (
+    PERSISTENCE_UNIT, FABRIC_UNIT, "nvidia-imex.service", "nvidia-gridd.service", "nvidia-topologyd.service", "nvidia-powerd.service",
+    "nvlsm.service", "nvidia-cdi-refresh.service", "nvidia-dcgm.service", "dcgm.service", "nvidia-dcgm-exporter.service",
+)
+
+
+def module_files(system: System) -> dict[str, str]:
+    """The driver's module by kernel release, as depmod knows it (a module it does not know cannot be loaded)."""
+    found: dict[str, str] = {}
+    for kernel in system.names("/lib/modules"):
+        data = system.read_bytes("/lib/modules/%s/modules.dep" % kernel, 8 << 20)
+        for match in MODULE_FILE.finditer(data) if data and b"/nvidia" in data else ():
+            path = match.group(1).decode("utf-8", "replace")
+            stem = path.rsplit("/", 1)[1].split(".ko")[0]
+            if kernel not in found and MAIN_MODULE.match(stem) and not PART_MODULE.search(stem):
+                found[kernel] = path if path.startswith("/") else "/lib/modules/%s/%s" % (kernel, path)
+    return found
+
+
+def parse_modinfo(text: str) -> dict[str, dict[str, str | None]]:
+    """C({file: {version, license, name}}) from what modinfo says about any number of files."""
+    found: dict[str, dict[str, str | None]] = {}
+    now: dict[str, str | None] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if not colon:
+            continue
+        if key == "filename":
+            now = found.setdefault(value.strip(), {"version": None, "license": None, "name": None})
+        elif key in now and now[key] is None:
+            now[key] = value.strip()
+    return found
+
+
+def flavour_of(license_text: str | None) -> str | None:
+    """C(open) or C(proprietary), from a module's licence."""
+    if not license_text:
+        return None
+    return "open" if "MIT" in license_text or "GPL" in license_text else "proprietary"
+
+
+def on_disk(files: dict[str, str], described: dict[str, dict[str, str | None]]) -> dict[str, dict[str, str | None]]:
+    found = {}
+    for kernel, path in files.items():
+        about = described.get(path, {})
+        found[kernel] = {"version": about.get("version"), "flavour": flavour_of(about.get("license")), "path": path}
+    return found
+
+
+def loaded(system: System) -> dict[str, str | None] | None:
+    """The loaded driver; its banner tells the flavour apart."""
+    for name in system.names("/sys/module"):
+        if MAIN_MODULE.match(name.replace("_", "-")) and not PART_MODULE.search(name.replace("_", "-")):
+            version = system.read("/sys/module/%s/version" % name, 64)
+            banner = (system.read("/proc/driver/nvidia/version", 4096, True) or "").split("\n")[0]
+            if version is None:
+                match = re.search(r"\s(\d{3}\.\d+(?:\.\d+)?)\s", banner)
+                version = match.group(1) if match else None
+            flavour = "open" if "Open Kernel Module" in banner else "proprietary" if "Kernel Module" in banner else None
+            return {"version": version, "flavour": flavour}
+    return None
+
+
+def user_space(system: System) -> str | None:
+    """Version of the library that nvidia-smi and CUDA programs load."""
+    for folder in LIBRARY_FOLDERS:
+        match = LIBRARY_VERSION.search(system.real(folder + "/libnvidia-ml.so.1"))
+        if match and system.exists(folder + "/libnvidia-ml.so.1"):
+            return match.group(1)
+    return None
+
+
+def owner(system: System, packages: dict[str, _software.Package] | None, library: str | None, modules: bool) -> str | None:
+    """Who put the driver here: absent, nvidia, distro, runfile, gpu-operator; None when packages are unknown."""
+    if system.exists("/run/nvidia/driver/usr"):
+        return "gpu-operator"
+    if packages is None:
+        return None
+    maker = _software.origin({name: package for name, package in packages.items() if package.version})
+    if library is None and not modules:
+        return maker or "absent"
+    return maker or "runfile"
+
+
+def holders(system: System) -> list[dict[str, t.Any]]:
+    """Processes that have a device of the driver open: C([{pid, name, unit, devices}])."""
+    if not any(name.startswith("nvidia") for name in os.listdir(system.path("/dev"))):
+        return []
+    found = []
+    closed = 0
+    for pid in os.listdir(system.path("/proc")):
+        if not pid.isdigit():
+            continue
+        folder = system.path("/proc/%s/fd" % pid)
+        try:
+            handles = os.listdir(folder)
+        except PermissionError:
+            closed += 1
+            continue
+        except OSError:
+            continue
+        devices = set()
+        for handle in handles:
+            try:
+                target = os.readlink(folder + "/" + handle)
+            except OSError:
+                continue
+            if target.startswith("/dev/nvidia"):
+                devices.add(target.replace(" (deleted)", ""))
+        if devices:
+            found.append({
+                "pid": int(pid),
+                "name": system.read("/proc/%s/comm" % pid, 64, True),
+                "unit": unit_of(system.read("/proc/%s/cgroup" % pid, 8192, True) or ""),
+                "devices": sorted(devices),
+            })
+    if closed:
+        system.problem("%d processes of other users could not be looked into" % closed, "holders")
+    return sorted(found, key=lambda entry: t.cast(int, entry["pid"]))
+
+
+def unit_of(cgroup: str) -> str | None:
+    """The innermost systemd unit in the text of /proc/PID/cgroup."""
+    for line in cgroup.splitlines():
+        for part in reversed(line.split(":", 2)[-1].split("/")):
+            if part.endswith((".service", ".scope")):
+                return part
+    return None
+
+
+def reboot_reasons(system: System, kernel: str | None, driver: dict[str, t.Any]) -> list[dict[str, str]]:
+    """Only what is really pending, each as {id, seen}; a changed package alone is no reason."""
+    reasons = []
+    if system.exists("/run/reboot-required"):
+        asked = (system.read("/run/reboot-required.pkgs", quiet=True) or "no package named").split()
+        reasons.append({"id": "asked_by_packages", "seen": " ".join(sorted(set(asked)))})
+    kernels = [name[8:] for name in system.names("/boot") if name.startswith("vmlinuz-")]
+    if kernels and kernel in kernels:
+        newest = max(kernels, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+        if newest != kernel:
+            reasons.append({"id": "newer_kernel", "seen": "running %s, installed %s" % (kernel, newest)})
+    now, disk = driver["loaded"], driver["on_disk"].get(kernel)
+    if now and disk and now["version"] and disk["version"] and now["version"] != disk["version"]:
+        reasons.append({"id": "other_module_loaded", "seen": "loaded %s, on disk %s" % (now["version"], disk["version"])})
+    if driver["nouveau_loaded"] and disk:
+        reasons.append({"id": "nouveau_loaded", "seen": "nouveau is loaded, nvidia %s is on disk" % disk["version"]})
+    return reasons

@@ -1,0 +1,193 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the modules of the collection, never this file, from outside of it.
+
+"""State of the things that the collection manages, each asked for as {kind, id} and answered under C(kind:id)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+import stat
+import typing as t
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _python_env
+
+if t.TYPE_CHECKING:
+    from ansible_collections.gpu.fleet.plugins.module_utils._software import Package
+    from ansible_collections.gpu.fleet.plugins.module_utils._system import System
+
+MOST_BYTES = 16 << 20
+ARMOR = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
+
+
+def packets(data: bytes) -> t.Iterator[tuple[int, bytes]]:
+    """Tag and body of each OpenPGP packet (RFC 9580, section 4.2); stops at the first that makes no sense."""
+    at = 0
+    while at + 2 <= len(data) and data[at] & 0x80:
+        first, length, size = data[at], data[at + 1], 1
+        if first & 0x40:
+            tag = first & 0x3F
+            if length == 255:
+                length, size = int.from_bytes(data[at + 2:at + 6], "big"), 5
+            elif length >= 224:
+                return  # Keys never come in parts.
+            elif length >= 192:
+                length, size = ((length - 192) << 8) + data[at + 2] + 192 if at + 2 < len(data) else 0, 2
+        else:
+            tag, size = (first & 0x3C) >> 2, 1 << (first & 3)
+            length = int.from_bytes(data[at + 1:at + 1 + size], "big") if size < 8 else len(data) - at - 1
+            size = 0 if size == 8 else size
+        body = data[at + 1 + size:at + 1 + size + length]
+        if len(body) != length:
+            return
+        yield tag, body
+        at += 1 + size + length
+
+
+def dearmor(data: bytes) -> bytes:
+    """Binary form of one or more armored keys; binary input is returned as it is."""
+    if data[:1] and data[0] & 0x80:
+        return data
+    found = b""
+    for block in ARMOR.findall(data.replace(b"\r", b"")):
+        body = block.split(b"\n\n", 1)[-1]
+        lines = [line.strip() for line in body.split(b"\n") if line.strip() and not line.startswith(b"=")]
+        try:
+            found += base64.b64decode(b"".join(lines), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+    return found
+
+
+def fingerprints(data: bytes) -> list[str]:
+    """Sorted fingerprints of the primary keys in a keyring, armored or not: 40 (v4) or 64 (v6) upper-case digits."""
+    found = set()
+    for tag, body in packets(dearmor(data)):
+        if tag != 6 or not body:
+            continue
+        if body[0] == 4:
+            digest = hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body)
+            found.add(digest.hexdigest().upper())
+        elif body[0] == 6:
+            found.add(hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper())
+    return sorted(found)
+
+
+def _name(system: System, table: str, number: int) -> str:
+    """Name of a local user or group; the number when it has none (no directory service is asked, it might hang)."""
+    for line in (system.read(table, quiet=True) or "").splitlines():
+        fields = line.split(":")
+        if len(fields) > 2 and fields[2] == str(number):
+            return fields[0]
+    return str(number)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    return "directory" if stat.S_ISDIR(mode) else "link" if stat.S_ISLNK(mode) else "other"
+
+
+def _entry(system: System, path: str) -> dict[str, t.Any]:
+    try:
+        found = os.lstat(system.path(path))
+    except OSError:
+        return {"state": "absent"}
+    return {
+        "state": _kind(found.st_mode),
+        "mode": "%04o" % stat.S_IMODE(found.st_mode),
+        "owner": _name(system, "/etc/passwd", found.st_uid),
+        "group": _name(system, "/etc/group", found.st_gid),
+    }
+
+
+def _content(system: System, path: str) -> bytes | None:
+    data = system.read_bytes(path, MOST_BYTES)
+    if data is not None and len(data) == MOST_BYTES:
+        system.problem("%s is too large to be compared" % path)
+        return None
+    return data
+
+
+def file_state(system: System, path: str) -> dict[str, t.Any]:
+    state = _entry(system, path)
+    if state["state"] == "file":
+        data = _content(system, path)
+        state["sha256"] = hashlib.sha256(data).hexdigest() if data is not None else None
+    return state
+
+
+def keyring_state(system: System, path: str) -> dict[str, t.Any]:
+    state = _entry(system, path)
+    if state["state"] == "file":
+        data = _content(system, path)
+        state["fingerprints"] = fingerprints(data) if data is not None else None
+    return state
+
+
+def user_state(system: System, name: str) -> dict[str, t.Any]:
+    """A local user; those of a directory service are not ours."""
+    for line in (system.read("/etc/passwd", quiet=True) or "").splitlines():
+        fields = line.split(":")
+        if len(fields) == 7 and fields[0] == name and fields[2].isdigit():
+            return {"state": "present", "system": int(fields[2]) < 1000, "home": fields[5], "shell": fields[6]}
+    return {"state": "absent"}
+
+
+def unit_state(properties: dict[str, str] | None) -> dict[str, t.Any] | None:
+    """None when systemd did not answer; a unit that does not exist is neither enabled nor active."""
+    if properties is None:
+        return None
+    return {
+        "enabled": properties.get("UnitFileState") in ("enabled", "enabled-runtime"),
+        "active": properties.get("ActiveState") in ("active", "reloading"),
+    }
+
+
+def module_state(system: System, name: str) -> dict[str, t.Any]:
+    return {"version": system.read("/sys/module/%s/version" % name.replace("-", "_"), 64)}
+
+
+def environment_state(system: System, prefix: str) -> dict[str, t.Any]:
+    found = _python_env.scan(system, prefix)
+    if found is None:
+        return {"state": "absent", "packages": {}}
+    return {"state": "present", "packages": {"torch": found["torch"]} if found["torch"] else {}}
+
+
+def states(
+    system: System,
+    wanted: list[dict[str, str]],
+    packages: dict[str, Package] | None,
+    units: dict[str, dict[str, str]] | None,
+) -> dict[str, dict[str, t.Any] | None]:
+    """The states of C(wanted); None for what could not be found out."""
+    found: dict[str, dict[str, t.Any] | None] = {}
+    for item in wanted:
+        kind, name = item["kind"], item["id"]
+        state: dict[str, t.Any] | None = None
+        if kind == "file":
+            state = file_state(system, name)
+        elif kind == "directory":
+            state = _entry(system, name)
+        elif kind == "keyring":
+            state = keyring_state(system, name)
+        elif kind == "package":
+            state = None if packages is None else {"version": packages[name].version if name in packages else None}
+        elif kind == "unit":
+            state = None if units is None else unit_state(units.get(name))
+        elif kind == "module":
+            state = module_state(system, name)
+        elif kind == "user":
+            state = user_state(system, name)
+        elif kind == "python_environment":
+            state = environment_state(system, name)
+        found["%s:%s" % (kind, name)] = state
+    return found
