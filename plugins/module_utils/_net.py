@@ -33,7 +33,7 @@ def parse_addresses(data: bytes) -> tuple[dict[int, list[str]], bool]:
         if length < 16 or kind in (NLMSG_DONE, NLMSG_ERROR):
             return found, True
         if kind == RTM_NEWADDR and offset + length <= len(data):
-            family, prefix, dummy, dummy2, index = struct.unpack_from("=BBBBI", data, offset + 16)
+            family, prefix, index = struct.unpack_from("=BB2xI", data, offset + 16)
             values: dict[int, bytes] = {}
             position, end = offset + 24, offset + length
             while position + 4 <= end:

@@ -17,6 +17,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
 
 # What a driver says when it has nothing to say.
 NOTHING = ("", "n/a", "[n/a]", "none", "unknown error", "requested functionality has been deprecated")
+# No element can have this name.
+MIG_COUNT = "#mig_devices"
+BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
 GPU_HEADER = re.compile(r"\s*GPU (\d+): (.+?) \(UUID: (\S+?)\)")
 LINK = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)", re.I)
 
@@ -49,9 +52,9 @@ def read_xml(text: str) -> Report:
             gpus.append(now)
             inside = len(path)
         elif name == "mig_device":
-            now["mig_devices"] = str(int(now.get("mig_devices", "0")) + 1)
+            now[MIG_COUNT] = str(int(now.get(MIG_COUNT, "0")) + 1)
 
-    def end(name: str) -> None:
+    def end(_name: str) -> None:
         nonlocal now, inside
         value = "".join(words).strip()
         words.clear()
@@ -78,7 +81,7 @@ def read_xml(text: str) -> Report:
     if damage is None and attached is not None and attached != len(gpus):
         damage = "%d GPUs announced, %d described" % (attached, len(gpus))
     return Report(said(top.get("driver_version")), said(top.get("cuda_version")), attached,
-                  [gpu for gpu in gpus if gpu["id"]], damage)
+                  [gpu for gpu in gpus if BUS_ID.match(gpu["id"])], damage)
 
 
 def said(text: str | None) -> str | None:
@@ -116,13 +119,13 @@ def gpu_facts(gpu: dict[str, str]) -> dict[str, t.Any]:
         }
         for span, values in counts.items():
             known = [value for value in values if value is not None]
-            ecc[span + "_uncorrectable"] = sum(known) if known else None  # type: ignore[assignment]
+            ecc[span + "_uncorrected"] = sum(known) if known else None  # type: ignore[assignment]
     remap = None
     if yes(gpu.get("remapped_rows/remapped_row_pending")) is not None:
         remap = {
             "pending": yes(gpu.get("remapped_rows/remapped_row_pending")),
             "failure": yes(gpu.get("remapped_rows/remapped_row_failure")),
-            "uncorrectable": whole(gpu.get("remapped_rows/remapped_row_unc")),
+            "uncorrected": whole(gpu.get("remapped_rows/remapped_row_unc")),
         }
     fabric = None
     if said(gpu.get("fabric/state")):
@@ -150,7 +153,7 @@ def gpu_facts(gpu: dict[str, str]) -> dict[str, t.Any]:
         "ecc": ecc,
         "row_remap": remap,
         "mig_mode": (said(gpu.get("mig_mode/current_mig")) or "").lower() or None,
-        "mig_devices": whole(gpu.get("mig_devices")) or 0,
+        "mig_devices": int(gpu.get(MIG_COUNT, "0")),
         "persistence_mode": yes(gpu.get("persistence_mode")),
         "compute_mode": said(gpu.get("compute_mode")),
         "clocks_event_reasons": reasons if has_reasons else None,

@@ -14,7 +14,15 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _driver, _host, _managed, _net, _nvidia_smi, _pci, _python_env, _rdma, _software,
+    _driver,
+    _host,
+    _managed,
+    _net,
+    _nvidia_smi,
+    _pci,
+    _python_env,
+    _rdma,
+    _software,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import Child, Result, Runner
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -64,7 +72,7 @@ class Observation:
                 self.children["nvidia-smi"] = self.runner.start(["nvidia-smi", "-q", "-x"])
                 self.children["nvlink"] = self.runner.start(["nvidia-smi", "nvlink", "-s"])
             if self.files:
-                self.children["modinfo"] = self.runner.start(["modinfo"] + sorted(self.files.values()))
+                self.children["modinfo"] = self.runner.start(["modinfo", *sorted(self.files.values())])
         if self.subsets & {"driver", "managed"}:
             dpkg = self.runner.find(_software.DPKG[0]) is not None
             self.children["packages"] = self.runner.start(_software.DPKG if dpkg else _software.RPM)

@@ -34,7 +34,7 @@ def scan(system: System, prefix: str) -> dict[str, t.Any] | None:
     folders = [name for name in system.names(prefix + "/lib") if re.match(r"python3\.\d+$", name)]
     config = {}
     for line in (system.read(prefix + "/pyvenv.cfg", quiet=True) or "").splitlines():
-        key, dummy, value = line.partition("=")
+        key, _dummy, value = line.partition("=")
         config[key.strip()] = value.strip()
     packages: dict[str, str] = {}
     torch: dict[str, str] = {}

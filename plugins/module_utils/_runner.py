@@ -13,6 +13,7 @@ sleep on a sick device) is abandoned, not waited for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -55,13 +56,13 @@ class Child:
 class Runner:
     """Starts programs and collects their answers; C(remaining) gives the seconds left for everything."""
 
-    def __init__(self, remaining: t.Callable[[], float], limit: float = 3.0, search: str = SEARCH) -> None:
+    def __init__(self, remaining: t.Callable[[], float], limit: float = 3.0, search: str | None = None) -> None:
         self._remaining = remaining
         self._limit = limit
-        self._search = search
+        self._search = search or SEARCH
         self._selector = selectors.DefaultSelector()
         self._children: list[Child] = []
-        self._environment = {"PATH": search, "LC_ALL": "C", "LANGUAGE": "C", "HOME": os.environ.get("HOME", "/")}
+        self._environment = {"PATH": self._search, "LC_ALL": "C", "LANGUAGE": "C", "HOME": os.environ.get("HOME", "/")}
 
     def find(self, program: str) -> str | None:
         """Absolute path of a program, or None."""
@@ -84,7 +85,7 @@ class Runner:
             return child
         try:
             child.process = subprocess.Popen(
-                [path] + list(argv[1:]),
+                [path, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -113,10 +114,8 @@ class Runner:
                     break
                 self._take(left)
             if child.open == 0 and child.failure is None:
-                try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.0, child.until - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    pass
             # A child that has ended but left its pipe to a grandchild has still answered.
             if child.failure is None and process.poll() is None:
                 child.failure = "no answer within %.1f s" % child.limit
@@ -135,7 +134,7 @@ class Runner:
         self._selector.close()
 
     def _take(self, seconds: float) -> None:
-        for key, dummy in self._selector.select(seconds):
+        for key, _dummy in self._selector.select(seconds):
             child, name = key.data
             try:
                 chunk = os.read(key.fd, 1 << 16)
@@ -156,18 +155,14 @@ class Runner:
         if process is None:
             return
         if process.poll() is None:
-            try:
+            with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except OSError:
-                pass
             try:
                 process.wait(0.1)
             except subprocess.TimeoutExpired:
                 child.failure = "%s; it cannot be killed and was left behind" % (child.failure or "still running")
         for stream in (process.stdout, process.stderr):
             if stream is not None:
-                try:
+                with contextlib.suppress(KeyError, ValueError):
                     self._selector.unregister(stream)
-                except (KeyError, ValueError):
-                    pass
                 stream.close()

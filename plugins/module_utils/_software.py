@@ -75,7 +75,7 @@ def upstream(version: str | None) -> str | None:
 
 def systemctl(units: t.Sequence[str]) -> list[str]:
     """The one question about all units; the order of the answer is the order of the names."""
-    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--"] + list(units)
+    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
 
 
 def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]]:

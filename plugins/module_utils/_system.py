@@ -26,7 +26,7 @@ class TookTooLong(BaseException):
     """Raised inside a probe whose time is up (not an Exception, so that no probe swallows it)."""
 
 
-def _time_is_up(signum: int, frame: t.Any) -> t.NoReturn:
+def _time_is_up(*_signal: t.Any) -> t.NoReturn:
     raise TookTooLong
 
 

@@ -98,7 +98,6 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-
 from ansible_collections.gpu.fleet.plugins.module_utils._observe import SUBSETS, observe
 
 
@@ -124,9 +123,9 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    subsets = set()
+    subsets: set[str] = set()
     for name in module.params["gather_subset"]:
-        if name.lstrip("!") not in SUBSETS + ("all",):
+        if name.lstrip("!") not in ("all", *SUBSETS):
             module.fail_json(msg="gather_subset has no group %r; there are all, %s" % (name.lstrip("!"), ", ".join(SUBSETS)))
         if not name.startswith("!"):
             subsets.update(SUBSETS if name == "all" else [name])
