@@ -27,26 +27,34 @@ MOST_BYTES = 16 << 20
 ARMOR = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
 
 
+class Damaged(Exception):
+    """A keyring that is not a whole number of OpenPGP packets."""
+
+
 def packets(data: bytes) -> t.Iterator[tuple[int, bytes]]:
-    """Tag and body of each OpenPGP packet (RFC 9580, section 4.2); stops at the first that makes no sense."""
+    """Tag and body of each OpenPGP packet (RFC 9580, section 4.2)."""
     at = 0
-    while at + 2 <= len(data) and data[at] & 0x80:
+    while at < len(data):
+        if not data[at] & 0x80 or at + 2 > len(data):
+            raise Damaged
         first, length, size = data[at], data[at + 1], 1
         if first & 0x40:
             tag = first & 0x3F
             if length == 255:
                 length, size = int.from_bytes(data[at + 2:at + 6], "big"), 5
             elif length >= 224:
-                return  # Keys never come in parts.
+                # Keys never come in parts.
+                raise Damaged
             elif length >= 192:
-                length, size = ((length - 192) << 8) + data[at + 2] + 192 if at + 2 < len(data) else 0, 2
+                length, size = ((length - 192) << 8) + int.from_bytes(data[at + 2:at + 3], "big") + 192, 2
         else:
             tag, size = (first & 0x3C) >> 2, 1 << (first & 3)
-            length = int.from_bytes(data[at + 1:at + 1 + size], "big") if size < 8 else len(data) - at - 1
-            size = 0 if size == 8 else size
+            if size == 8:
+                raise Damaged
+            length = int.from_bytes(data[at + 1:at + 1 + size], "big")
         body = data[at + 1 + size:at + 1 + size + length]
         if len(body) != length:
-            return
+            raise Damaged
         yield tag, body
         at += 1 + size + length
 
@@ -62,21 +70,25 @@ def dearmor(data: bytes) -> bytes:
         try:
             found += base64.b64decode(b"".join(lines), validate=True)
         except (binascii.Error, ValueError):
-            continue
+            raise Damaged from None
     return found
 
 
 def fingerprints(data: bytes) -> list[str]:
-    """Sorted fingerprints of the primary keys in a keyring, armored or not: 40 (v4) or 64 (v6) upper-case digits."""
+    """Sorted fingerprints of the primary keys in a keyring, armored or not: 40 (v4) or 64 (v6) upper-case digits.
+
+    A damaged keyring has none: half a key still has its fingerprint but verifies nothing.
+    """
     found = set()
-    for tag, body in packets(dearmor(data)):
-        if tag != 6 or not body:
-            continue
-        if body[0] == 4:
-            digest = hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body)
-            found.add(digest.hexdigest().upper())
-        elif body[0] == 6:
-            found.add(hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper())
+    try:
+        for tag, body in packets(dearmor(data)):
+            if tag == 6 and body[:1] == b"\x04":
+                digest = hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body)
+                found.add(digest.hexdigest().upper())
+            elif tag == 6 and body[:1] == b"\x06":
+                found.add(hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper())
+    except (Damaged, OverflowError):
+        return []
     return sorted(found)
 
 

@@ -174,4 +174,4 @@ def test_a_real_hosts_rdma_devices(tmp_path: Path) -> None:
     found = _rdma.scan(System(str(tmp_path)))
     layers = {nic["name"]: (nic["link_layer"], nic["rate_gbps"], nic["state"]) for nic in found}
     infiniband = [f"mlx5_{number}" for number in (0, 1, 4, 5, 6, 7, 8, 9)]
-    assert layers == {**{name: ("InfiniBand", 400, "ACTIVE") for name in infiniband}, "mlx5_bond_0": ("Ethernet", 200, "ACTIVE")}
+    assert layers == {**dict.fromkeys(infiniband, ("InfiniBand", 400, "ACTIVE")), "mlx5_bond_0": ("Ethernet", 200, "ACTIVE")}
