@@ -93,7 +93,7 @@ def act(options: argparse.Namespace) -> int:
         state = lab.status()
         print(json.dumps(state, indent=1)) if options.json else show(state)
     elif options.command == "ssh":
-        line = lab.ssh(options.host, options.words)
+        line = lab.ssh(options.host) + options.words
         os.execvp(line[0], line)
     elif options.command == "exec":
         words = options.words[1:] if options.words[:1] == ["--"] else options.words

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -218,12 +219,15 @@ class Daemon:
         """Serve one request."""
         with connection:
             request, descriptors = wire.receive(connection)
+            if not request:
+                return
             try:
                 wire.send(connection, *self.act(request, descriptors))
             except (LabError, OSError, KeyError, IndexError, subprocess.SubprocessError) as error:
-                if not isinstance(error, LabError):
+                if not isinstance(error, LabError | BrokenPipeError):
                     traceback.print_exc()
-                wire.send(connection, {"error": str(error) or type(error).__name__})
+                with suppress(OSError):
+                    wire.send(connection, {"error": str(error) or type(error).__name__})
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
