@@ -1,0 +1,234 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+
+"""Judging one node: what was observed and what its framework said, against what its plan expects.
+
+A check is C({id, verdict, seen, wanted, evidence}); C(verdict) is pass, fail or skip (nothing to judge, and why).
+C(seen), C(wanted) and C(evidence) are short texts for people; C(wanted) of a skipped check is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Check: TypeAlias = dict[str, Any]
+Facts: TypeAlias = Mapping[str, Any]
+
+
+def check(name: str, good: bool | None, seen: object, wanted: object = None, evidence: object = "") -> Check:
+    """One check; C(good) None means that it was skipped."""
+    verdict = "skip" if good is None else "pass" if good else "fail"
+    return {
+        "id": name,
+        "verdict": verdict,
+        "seen": text(seen),
+        "wanted": None if wanted is None else text(wanted),
+        "evidence": text(evidence),
+    }
+
+
+def text(value: object) -> str:
+    """Short words for a value."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {text(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple, set)):
+        return ", ".join(text(item) for item in value)
+    return str(value)
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """A node passes when something was judged and nothing failed."""
+    judged = [found["verdict"] for found in checks if found["verdict"] != "skip"]
+    return "pass" if judged and "fail" not in judged else "fail"
+
+
+def few(items: Sequence[str], most: int = 6) -> str:
+    """The first items, and how many more there are."""
+    more = len(items) - most
+    return "; ".join(items[:most]) + (f"; and {more} more" if more > 0 else "")
+
+
+def agrees(version: str | None, wanted: str) -> bool:
+    """Whether a version is the wanted one, which may be given by its first fields only."""
+    if version is None:
+        return False
+    public, _plus, local = wanted.partition("+")
+    seen_public, _plus, seen_local = version.partition("+")
+    fields = public.split(".")
+    return seen_public.split(".")[: len(fields)] == fields and (not local or local == seen_local)
+
+
+def gpu_count(observed: Facts, expected: Facts) -> Check:
+    gpus = observed.get("gpus")
+    wanted = expected.get("gpus")
+    if gpus is None:
+        return check("inventory.gpus", False if wanted else None, None, wanted, problems(observed, "pci"))
+    if wanted is None:
+        return check("inventory.gpus", None, len(gpus), None, "the plan expects no particular number")
+    models = sorted({gpu.get("model") or gpu.get("device_id") or "unknown" for gpu in gpus})
+    return check("inventory.gpus", len(gpus) == wanted, len(gpus), wanted, few(models))
+
+
+def driver_count(observed: Facts, expected: Facts) -> Check:
+    gpus = observed.get("gpus") or []
+    if not gpus or not expected.get("driver"):
+        return check("inventory.driver_sees_gpus", None, "no driver is part of the plan" if gpus else "no GPU")
+    lost = [gpu["address"] for gpu in gpus if not gpu.get("uuid")]
+    evidence = f"not reported by the driver: {few(lost)}. {problems(observed, 'nvidia')}" if lost else ""
+    return check("inventory.driver_sees_gpus", not lost, len(gpus) - len(lost), len(gpus), evidence.strip())
+
+
+def lockstep(observed: Facts, expected: Facts) -> Check:
+    name = "inventory.lockstep"
+    if not observed.get("gpus") or not expected.get("driver"):
+        return check(name, None, "no driver is part of the plan" if observed.get("gpus") else "no GPU")
+    driver = observed.get("driver") or {}
+    kernel = (observed.get("host") or {}).get("kernel")
+    parts = {
+        "loaded": (driver.get("loaded") or {}).get("version"),
+        "on disk": ((driver.get("on_disk") or {}).get(kernel) or {}).get("version"),
+        "user space": driver.get("user_space"),
+    }
+    if observed.get("nvswitches"):
+        parts["fabric manager"] = (driver.get("fabric_manager") or {}).get("version")
+    good = len(set(parts.values())) == 1 and agrees(parts["loaded"], expected["driver"])
+    return check(name, good, parts, f"all {expected['driver']}")
+
+
+def fabric_manager(observed: Facts, expected: Facts) -> Check:
+    name = "inventory.fabric_manager"
+    if not observed.get("nvswitches"):
+        return check(name, None, "no NVSwitch")
+    if not expected.get("driver"):
+        return check(name, None, "no driver is part of the plan")
+    manager = (observed.get("driver") or {}).get("fabric_manager") or {}
+    return check(name, manager.get("active") is True, "active" if manager.get("active") else "not active", "active")
+
+
+def nvlink(observed: Facts, expected: Facts) -> Check:
+    links = {gpu["address"]: gpu["nvlinks"] for gpu in observed.get("gpus") or [] if gpu.get("nvlinks")}
+    if not links:
+        return check("inventory.nvlink", None, "no NVLink reported")
+    down = [f"{address} link {link['link']}" for address, all_of in links.items() for link in all_of if not link.get("active")]
+    total = sum(len(all_of) for all_of in links.values())
+    most = max(len(all_of) for all_of in links.values())
+    fewer = [f"{address} has {len(all_of)} of {most} links" for address, all_of in links.items() if len(all_of) < most]
+    wanted = f"{most} on each of {len(links)} GPUs"
+    return check("inventory.nvlink", not down and not fewer, f"{total - len(down)} links active", wanted, few([*down, *fewer]))
+
+
+def ports(observed: Facts, expected: Facts) -> Check:
+    """RDMA ports: enough of them active, each as fast as the fastest of its kind."""
+    name = "inventory.fabric_ports"
+    nics = [nic for nic in observed.get("nics") or [] if not nic.get("virtual_function")]
+    wanted = expected.get("nics")
+    if not nics and not wanted:
+        return check(name, None, "no RDMA device")
+    up = [nic for nic in nics if nic.get("state") == "ACTIVE"]
+    best: dict[Any, float] = {}
+    for nic in up:
+        best[nic.get("device_id")] = max(best.get(nic.get("device_id"), 0), nic.get("rate_gbps") or 0)
+    slow = [
+        f"{nic['name']} runs at {nic['rate_gbps']:g} Gb/s, its siblings at {best[nic.get('device_id')]:g}"
+        for nic in up
+        if nic.get("rate_gbps") and nic["rate_gbps"] < best[nic.get("device_id")]
+    ]
+    down = [f"{nic['name']} is {nic.get('state') or 'in an unknown state'}" for nic in nics if nic not in up]
+    enough = len(up) >= wanted if wanted is not None else not down
+    goal = f"{wanted if wanted is not None else len(nics)} active, equally fast"
+    return check(name, enough and not slow, f"{len(up)} of {len(nics)} active", goal, few([*down, *slow]))
+
+
+def pcie(observed: Facts, expected: Facts) -> Check:
+    """Width only: the generation of an idle device drops to save power."""
+    devices = [*(observed.get("gpus") or []), *(observed.get("nics") or [])]
+    links = [(device["address"], device["pcie"]) for device in devices if device.get("pcie")]
+    known = [(address, link["width"], link["max_width"]) for address, link in links if link.get("width") and link.get("max_width")]
+    if not known:
+        return check("inventory.pcie_width", None, "no PCIe link reported")
+    narrow = [f"{address} x{width} of x{most}" for address, width, most in known if width < most]
+    return check("inventory.pcie_width", not narrow, f"{len(known) - len(narrow)} links at full width", len(known), few(narrow))
+
+
+def memory(observed: Facts, expected: Facts) -> Check:
+    """ECC errors since the last reset, and rows that wait to be, or could not be, replaced."""
+    gpus = observed.get("gpus") or []
+    known = [gpu for gpu in gpus if gpu.get("ecc") or gpu.get("row_remap")]
+    if not known:
+        return check("inventory.gpu_memory", None, "no ECC report" if gpus else "no GPU")
+    bad = []
+    for gpu in known:
+        ecc, rows = gpu.get("ecc") or {}, gpu.get("row_remap") or {}
+        if ecc.get("volatile_uncorrected"):
+            bad.append(f"{gpu['address']}: {ecc['volatile_uncorrected']} uncorrected errors")
+        if rows.get("pending"):
+            bad.append(f"{gpu['address']}: row replacement pending, reset the GPU")
+        if rows.get("failure"):
+            bad.append(f"{gpu['address']}: row replacement failed, replace the GPU")
+    seen = "no error" if not bad else f"{len(bad)} findings"
+    return check("inventory.gpu_memory", not bad, seen, "no uncorrected error, no pending row", few(bad))
+
+
+def memlock(observed: Facts, expected: Facts) -> Check:
+    wanted = expected.get("memlock")
+    limits = (observed.get("limits") or {}).get("memlock") or {}
+    if wanted is None:
+        return check("inventory.memlock", None, limits or "unknown", None, "the plan sets no limit")
+    seen = limits.get("service")
+    return check("inventory.memlock", None if seen is None else str(seen) == str(wanted), limits or None, wanted)
+
+
+INVENTORY: tuple[Callable[[Facts, Facts], Check], ...] = (
+    gpu_count,
+    driver_count,
+    lockstep,
+    fabric_manager,
+    nvlink,
+    ports,
+    pcie,
+    memory,
+    memlock,
+)
+
+
+def problems(observed: Facts, probe: str) -> str:
+    """What the observation says about the probes whose name begins so."""
+    entries = observed.get("problems") or []
+    return few([f"{entry['probe']}: {entry['reason']}" for entry in entries if str(entry["probe"]).startswith(probe)], 2)
+
+
+def framework(found: Facts, expected: Facts, trouble: str = "") -> list[Check]:
+    """Checks of the framework stage. C(found) is what the node's framework said, or empty with C(trouble) saying why."""
+    wanted = expected.get("torch")
+    if not wanted:
+        return [check("framework.torch", None, "no PyTorch is part of the plan")]
+    if not found:
+        return [check("framework.torch", False, "no answer", wanted, trouble)]
+    checks = [check("framework.torch", agrees(found.get("torch"), wanted), found.get("torch"), wanted, found.get("python", ""))]
+    if expected.get("cuda"):
+        good = agrees(found.get("cuda"), str(expected["cuda"]))
+        checks.append(check("framework.cuda", good, found.get("cuda"), expected["cuda"]))
+    devices = found.get("devices") or []
+    gpus = [device for device in devices if device["device"] != "cpu"]
+    if found.get("cuda") and expected.get("gpus"):
+        checks.append(check("framework.devices", len(gpus) == expected["gpus"], f"{len(gpus)} GPUs", expected["gpus"]))
+    wrong = [f"{device['device']}: {device['error']}" for device in devices if device.get("error")]
+    right = f"{len(devices) - len(wrong)} of {len(devices)} devices right"
+    names = few([f"{device['device']} {device.get('name', '')}".strip() for device in devices])
+    checks.append(check("framework.product", bool(devices) and not wrong, right, "all right", few(wrong) or names))
+    return checks
+
+
+def node_checks(observed: Facts | None, expected: Facts, found: Facts, trouble: str = "") -> list[Check]:
+    """All checks of the inventory and framework stages of one node."""
+    if not observed:
+        return [check("inventory.observed", False, "no observation", "an observation", trouble)]
+    return [*(judge(observed, expected) for judge in INVENTORY), *framework(found, expected, trouble)]

@@ -1,0 +1,229 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+
+"""The collective stage, before and after: who takes part, how each host starts its share, and what came of it.
+
+A node is what one host found out about itself: C({checks, ready, reason, busy, interface, address, backend, processes,
+nccl, python, user}). A member that has no node did not answer. A job is the answer of the transient unit:
+C({unit, results, output}), where results are texts of JSON by file name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, verdict
+
+Facts: TypeAlias = Mapping[str, Any]
+
+VIRTUAL = ("docker", "virbr", "cni", "flannel", "cali", "br-", "veth")
+
+
+def interface(observed: Facts | None, nccl: Facts) -> tuple[str | None, str | None]:
+    """Name and IPv4 address of the interface for the job's own traffic: the plan's, else the default route's, else the first."""
+    found = [entry for entry in (observed or {}).get("interfaces") or [] if entry.get("ipv4") and entry.get("up") is not False]
+    wanted = str(nccl.get("NCCL_SOCKET_IFNAME", ""))
+    if wanted.startswith("="):
+        found = [entry for entry in found if entry["name"] in wanted[1:].split(",")]
+    else:
+        found = [
+            entry
+            for entry in found
+            if entry.get("type") not in ("loopback", "bridge") and not str(entry["name"]).startswith(VIRTUAL)
+        ]
+    found.sort(key=lambda entry: not entry.get("default_route"))
+    if not found:
+        return None, None
+    return str(found[0]["name"]), str(found[0]["ipv4"][0]).partition("/")[0]
+
+
+def fabrics(hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Members of each fabric among the hosts, in their order; a host of no C(gpu_fabric_*) group is a fabric of its own."""
+    found: dict[str, list[str]] = {}
+    names = sorted(name for name in groups if name.startswith("gpu_fabric_"))
+    for host in hosts:
+        found.setdefault(next((name for name in names if host in groups[name]), host), []).append(host)
+    return found
+
+
+def launch(members: Sequence[str], nodes: Mapping[str, Facts]) -> dict[str, Any]:
+    """Whether the collective of a fabric can be started, and with what: C({start, reason, ...})."""
+    silent = [host for host in members if not nodes.get(host)]
+    unready = [f"{host} ({nodes[host]['reason']})" for host in members if nodes.get(host) and not nodes[host]["ready"]]
+    busy = [f"{host} ({few(nodes[host]['busy'], 2)})" for host in members if nodes.get(host) and nodes[host]["busy"]]
+    present = [nodes[host] for host in members if nodes.get(host)]
+    backends = sorted({node["backend"] for node in present})
+    counts = sorted({node["processes"] for node in present})
+    reason = ""
+    if silent:
+        reason = f"{few(silent)} did not answer"
+    elif unready:
+        reason = f"not ready: {few(unready)}"
+    elif busy:
+        reason = f"busy, and left alone: {few(busy)}"
+    elif len(backends) > 1 or len(counts) > 1:
+        reason = "members differ: " + few(
+            [f"{host} {nodes[host]['backend']} with {nodes[host]['processes']} processes" for host in members]
+        )
+    return {
+        "start": not reason,
+        "reason": reason,
+        "members": list(members),
+        "backend": backends[0] if len(backends) == 1 else None,
+        "processes": counts[0] if len(counts) == 1 else None,
+        "world_size": len(members) * counts[0] if len(counts) == 1 else len(members),
+        "rendezvous": present[0]["address"] if not reason else None,
+    }
+
+
+def collectives(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], nodes: Mapping[str, Facts]) -> dict[str, Any]:
+    """Every fabric's launch by the fabric's name."""
+    return {fabric: launch(members, nodes) for fabric, members in fabrics(hosts, groups).items()}
+
+
+def job(host: str, node: Facts, launches: Mapping[str, Facts], settings: Facts) -> dict[str, Any]:
+    """Arguments and environment of the host's share of its fabric's collective; empty when none is to be started.
+
+    C(settings): C({port, sizes_mib, iterations, steps, timeout, start_timeout, name}).
+    """
+    mine = next((found for found in launches.values() if host in found["members"]), None)
+    if mine is None or not mine["start"]:
+        return {}
+    alone = len(mine["members"]) == 1
+    folder = f"/run/{settings['name']}"
+    argv = [
+        node["python"],
+        *("-m", "torch.distributed.run"),
+        *("--nnodes", str(len(mine["members"]))),
+        *("--node-rank", str(mine["members"].index(host))),
+        *("--nproc-per-node", str(mine["processes"])),
+        *("--master-addr", "127.0.0.1" if alone else mine["rendezvous"]),
+        *("--master-port", str(settings["port"])),
+        *("--rdzv-conf", f"timeout={settings['start_timeout']}"),
+        *("--max-restarts", "0"),
+        f"{folder}/allreduce.py",
+        *("--backend", mine["backend"]),
+        *("--sizes-mib", ",".join(f"{float(size):g}" for size in settings["sizes_mib"])),
+        *("--iterations", str(settings["iterations"])),
+        *("--steps", str(settings["steps"])),
+        *("--timeout", str(settings["timeout"])),
+        *("--ranks", str(mine["world_size"])),
+        *("--name", host),
+        *("--result", f"{folder}/result.json"),
+        *("--progress", folder),
+    ]
+    environment = {
+        "GLOO_SOCKET_IFNAME": node["interface"] or "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    if mine["backend"] == "nccl":
+        environment["NCCL_DEBUG"] = "WARN"
+    return {"argv": argv, "environment": environment}
+
+
+def parsed(value: object) -> dict[str, Any]:
+    """A JSON object from the text of a file; anything else is an empty one."""
+    try:
+        found = json.loads(str(value))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def notes(answer: Facts | None) -> list[dict[str, Any]]:
+    """The last collective of each rank of a host, in the order of ranks."""
+    results = (answer or {}).get("results") or {}
+    found = [parsed(value) for name, value in results.items() if name.startswith("progress-")]
+    return sorted((note for note in found if "rank" in note), key=lambda note: int(note["rank"]))
+
+
+def reached(note: Facts) -> str:
+    """One rank's last collective in words."""
+    what = f"rank {note['rank']} {note.get('state')} {note.get('collective') or 'nothing'} (number {note.get('sequence')})"
+    return f"{what}: {note['error']}" if note.get("error") else what
+
+
+def ended(host: str, answer: Facts | None) -> Check:
+    """Check of one host's share: that it ended well by itself, or how far its ranks came."""
+    name = "collective.finished"
+    if not answer or not answer.get("unit"):
+        return check(name, False, (answer or {}).get("msg") or f"{host} did not answer", "ended by itself")
+    unit = answer["unit"]
+    words = {"running": "still running at the deadline", "absent": "vanished", "succeeded": "ended by itself"}
+    seen = words.get(unit["state"]) or {
+        "timeout": "ended at its time limit",
+        "exit-code": f"exit status {unit['exit_status']}",
+        "signal": f"killed by signal {unit['exit_status']}",
+    }.get(unit["result"], str(unit["result"]))
+    evidence = few([reached(note) for note in notes(answer)], 8)
+    if not evidence and unit["state"] != "succeeded":
+        evidence = few([line for line in answer.get("output") or [] if line.strip()][-3:], 3)
+    return check(name, unit["state"] == "succeeded", seen, "ended by itself", "" if unit["state"] == "succeeded" else evidence)
+
+
+def suspects(members: Sequence[str], answers: Mapping[str, Facts | None]) -> list[str]:
+    """Hosts that the others most likely waited for: silent ones, else those that hung, else those that came least far."""
+    silent = [host for host in members if not (answers.get(host) or {}).get("unit")]
+    if silent:
+        return silent
+    hung = [host for host in members if answers[host]["unit"]["result"] == "timeout" or answers[host]["unit"]["state"] == "running"]  # type: ignore[index]
+    if hung and len(hung) < len(members):
+        return hung
+    marks = {host: min((note.get("sequence", 0) for note in notes(answers[host])), default=0) for host in members}
+    behind = [host for host in members if marks[host] == min(marks.values())]
+    return behind if len(behind) < len(members) else []
+
+
+def outcome(fabric: str, plan: Facts, answers: Mapping[str, Facts | None]) -> tuple[dict[str, Any], dict[str, list[Check]]]:
+    """What came of a fabric's collective, and the checks that it adds to each of its members.
+
+    C({fabric, members, backend, world_size, correct, verdict, reason, suspects, rows, ddp, seconds}).
+    """
+    members = list(plan["members"])
+    told: dict[str, Any] = {
+        "fabric": fabric,
+        "members": members,
+        "backend": plan["backend"],
+        "world_size": plan["world_size"],
+        "correct": False,
+        "verdict": "fail",
+        "reason": plan["reason"],
+        "suspects": [],
+        "rows": [],
+    }
+    if not plan["start"]:
+        skipped = check("collective.finished", None, f"not started: {plan['reason']}")
+        return told, {host: [skipped] for host in members}
+    checks = {host: [ended(host, answers.get(host))] for host in members}
+    result = parsed(((answers.get(members[0]) or {}).get("results") or {}).get("result.json"))
+    if not result:
+        told["suspects"] = suspects(members, answers)
+        told["reason"] = f"no result: look at {few(told['suspects'])} first" if told["suspects"] else "no result"
+        return told, checks
+    told.update({key: result.get(key) for key in ("correct", "world_size", "backend", "rows", "ddp", "seconds")})
+    wrong: dict[str, int] = {}
+    for entry in result.get("wrong") or []:
+        wrong[entry["host"]] = wrong.get(entry["host"], 0) + entry["elements"]
+    different = set((result.get("ddp") or {}).get("different") or [])
+    for host in members:
+        seen = f"{wrong[host]} wrong elements" if host in wrong else "gradients differ" if host in different else "exact"
+        good = host not in wrong and host not in different
+        checks[host].append(check("collective.correct", good, seen, "exact sums, equal gradients"))
+    if not result.get("correct"):
+        told["suspects"] = [host for host in members if verdict(checks[host]) == "fail"]
+        told["reason"] = f"wrong results on {few(told['suspects'])}" if told["suspects"] else "wrong results on all members"
+    elif result.get("world_size") != plan["world_size"]:
+        told["reason"] = f"{result.get('world_size')} ranks took part, {plan['world_size']} were wanted"
+    elif any(verdict(found) == "fail" for found in checks.values()):
+        told["suspects"] = [host for host in members if verdict(checks[host]) == "fail"]
+        told["reason"] = f"did not end well on {few(told['suspects'])}"
+    else:
+        told["verdict"] = "pass"
+    return told, checks
