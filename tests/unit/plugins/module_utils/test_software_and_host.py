@@ -1,0 +1,378 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _host, _net, _software
+from ansible_collections.gpu.fleet.plugins.module_utils._system import System
+from fixtures.sysfs import Tree
+from hypothesis import given
+from hypothesis import strategies as st
+
+KERNEL = "6.1.0-40-amd64"
+NVIDIA, DEBIAN, UBUNTU = "cudatools <cudatools@nvidia.com>", "Debian NVIDIA <pkg-nvidia@lists.alioth.debian.org>", "Devs <d@lists.ubuntu.com>"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def system(tree: Tree) -> System:
+    return System(str(tree.root))
+
+
+# --- packages and units
+
+
+def test_packages_held_half_installed_and_removed() -> None:
+    text = (
+        "nvidia-driver-cuda\t580.178.04-1\thold\tinstalled\tA <a@nvidia.com>\n"
+        "nvidia-persistenced\t580.178.04-1\tinstall\thalf-configured\tA\n"
+        "libcuda1\t580.178.04-1\tdeinstall\tconfig-files\tA\n"
+        "junk\n"
+    )
+    assert _software.parse_packages(text) == {
+        "nvidia-driver-cuda": ("580.178.04-1", True, "installed", "A <a@nvidia.com>"),
+        "nvidia-persistenced": (None, False, "half-configured", "A"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nvidia-driver-cuda", True),
+        ("nvidia-kernel-open-dkms", True),
+        ("libnvidia-compute-580", True),
+        ("libcuda1", True),
+        ("cuda-drivers-580", True),
+        ("nvidia-fabricmanager", True),
+        ("firmware-nvidia-gsp", True),
+        ("linux-modules-nvidia-580-server-open-generic", True),
+        ("libnvidia-nscq-535", True),
+        ("nvidia-container-toolkit", False),
+        ("libnvidia-container1", False),
+        ("nvidia-cuda-toolkit", False),
+        ("cuda-toolkit-13-0", False),
+        ("libnccl2", False),
+        ("bash", False),
+    ],
+)
+def test_which_packages_belong_to_the_driver(name: str, expected: bool) -> None:
+    assert _software.is_driver(name) is expected
+
+
+@pytest.mark.parametrize(
+    ("packages", "expected"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"bash": ("5.2-1", DEBIAN)}, None, id="none of the driver"),
+        pytest.param({"libcuda1": ("580.178.04-1", NVIDIA)}, "nvidia", id="maintainer"),
+        pytest.param({"nvidia-driver-cuda": ("580.178.04-1", "?"), "libcuda1": ("580.178.04-1", DEBIAN)}, "nvidia", id="a name of the vendor's"),
+        pytest.param({"nvidia-alternative": ("535.261.03-1", DEBIAN)}, "distro", id="Debian"),
+        pytest.param({"nvidia-kernel-dkms": ("535.261.03-1", DEBIAN)}, "distro", id="Debian, a name used by both"),
+        pytest.param({"nvidia-utils-580-server": ("580.65.06-0ubuntu0.24.04.1", UBUNTU)}, "distro", id="Ubuntu server"),
+        pytest.param({"libnvidia-compute-580": ("580.65.06-0ubuntu0.24.04.1", "x")}, "distro", id="Ubuntu revision"),
+        pytest.param({"libnvidia-compute-580": ("580.178.04-1ubuntu1", "x")}, "nvidia", id="vendor's revision on Ubuntu"),
+        pytest.param({"kmod-nvidia": ("3:580.178.04-1.el9", "NVIDIA")}, "nvidia", id="rpm vendor"),
+    ],
+)
+def test_origin(packages: dict[str, tuple[str, str]], expected: str | None) -> None:
+    found = {name: _software.Package(version, False, "installed", maker) for name, (version, maker) in packages.items()}
+    assert _software.origin(found) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("580.178.04-1", "580.178.04"), ("1:4.6.0-1", "4.6.0"), ("580.178.04", "580.178.04"), (None, None)])
+def test_upstream(text: str | None, expected: str | None) -> None:
+    assert _software.upstream(text) == expected
+
+
+def test_units_answer_in_the_order_asked() -> None:
+    text = "Id=a.service\nActiveState=active\n\nId=other.service\nActiveState=inactive\n"
+    assert _software.parse_units(text, ["a.service", "alias.service"])["alias.service"] == {"Id": "other.service", "ActiveState": "inactive"}
+    assert _software.parse_units(text, ["a.service"]) == {}
+
+
+# --- the driver
+
+
+def test_module_files(tree: Tree) -> None:
+    lines = "updates/dkms/nvidia-drm.ko:\nkernel/drivers/video/fbdev/nvidia/nvidiafb.ko:\nupdates/dkms/nvidia.ko.xz: kernel/x.ko\n"
+    tree.file(f"/lib/modules/{KERNEL}/modules.dep", lines)
+    tree.file("/lib/modules/6.1.0-39-amd64/modules.dep", "updates/dkms/nvidia-current-uvm.ko:\nupdates/dkms/nvidia-current.ko:\n")
+    tree.file("/lib/modules/6.1.0-38-amd64/modules.dep", "kernel/drivers/net/e1000.ko:\n")
+    tree.file("/lib/modules/6.1.0-37-amd64/kernel/x.ko", "")
+    assert _driver.module_files(system(tree)) == {
+        "6.1.0-39-amd64": "/lib/modules/6.1.0-39-amd64/updates/dkms/nvidia-current.ko",
+        KERNEL: f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko.xz",
+    }
+
+
+def test_modinfo_of_several_files() -> None:
+    text = (
+        "filename:       /a/nvidia.ko\nversion:        580.178.04\nsupported:      external\nlicense:        Dual MIT/GPL\nname:           nvidia\n"
+        "filename:       /b/nvidia.ko\nlicense:        NVIDIA\n"
+    )
+    described = _driver.parse_modinfo(text)
+    assert _driver.on_disk({"k1": "/a/nvidia.ko", "k2": "/b/nvidia.ko", "k3": "/c/nvidia.ko"}, described) == {
+        "k1": {"version": "580.178.04", "flavour": "open", "path": "/a/nvidia.ko"},
+        "k2": {"version": None, "flavour": "proprietary", "path": "/b/nvidia.ko"},
+        "k3": {"version": None, "flavour": None, "path": "/c/nvidia.ko"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        pytest.param({}, None, id="not loaded"),
+        pytest.param({"/sys/module/nvidiafb/version": "1"}, None, id="only the frame buffer"),
+        pytest.param({"/sys/module/nvidia_uvm/refcnt": "1"}, None, id="only a part"),
+        pytest.param(
+            {
+                "/sys/module/nvidia/version": "580.178.04",
+                "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.178.04  Release Build\nGCC version: 12",
+            },
+            {"version": "580.178.04", "flavour": "open"},
+            id="open",
+        ),
+        pytest.param(
+            {
+                "/sys/module/nvidia_current/refcnt": "1",
+                "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.261.03  Fri\n",
+            },
+            {"version": "535.261.03", "flavour": "proprietary"},
+            id="Debian's name, version from the banner",
+        ),
+        pytest.param({"/sys/module/nvidia/version": "580.178.04"}, {"version": "580.178.04", "flavour": None}, id="no banner"),
+    ],
+)
+def test_loaded(tree: Tree, files: dict[str, str], expected: dict[str, str] | None) -> None:
+    for path, text in files.items():
+        tree.file(path, text)
+    assert _driver.loaded(system(tree)) == expected
+
+
+def test_user_space_follows_links(tree: Tree) -> None:
+    assert _driver.user_space(system(tree)) is None
+    folder = "/usr/lib/x86_64-linux-gnu"
+    tree.file(f"{folder}/nvidia/current/libnvidia-ml.so.535.261.03", "")
+    tree.link("/etc/alternatives/glx--libnvidia-ml.so.1", f"{folder}/nvidia/current/libnvidia-ml.so.535.261.03")
+    tree.link(f"{folder}/libnvidia-ml.so.1", "/etc/alternatives/glx--libnvidia-ml.so.1")
+    assert _driver.user_space(system(tree)) == "535.261.03"
+    (tree.root / f"{folder[1:]}/nvidia/current/libnvidia-ml.so.535.261.03").unlink()
+    assert _driver.user_space(system(tree)) is None
+
+
+INSTALLED = {"nvidia-driver-cuda": _software.Package("580.178.04-1", False, "installed", NVIDIA)}
+HALF = {"nvidia-driver-cuda": _software.Package(None, False, "half-installed", NVIDIA)}
+
+
+@pytest.mark.parametrize(
+    ("packages", "library", "modules", "expected"),
+    [
+        ({}, None, False, "absent"),
+        (INSTALLED, "580.178.04", True, "nvidia"),
+        (INSTALLED, None, False, "nvidia"),
+        (HALF, None, False, "absent"),
+        ({}, "580.178.04", False, "runfile"),
+        ({}, None, True, "runfile"),
+        (None, "580.178.04", True, None),
+    ],
+)
+def test_owner(tree: Tree, packages: Any, library: str | None, modules: bool, expected: str | None) -> None:
+    assert _driver.owner(system(tree), packages, library, modules) == expected
+
+
+def test_the_operators_driver_is_the_operators(tree: Tree) -> None:
+    tree.file("/run/nvidia/driver/usr/bin/nvidia-smi", "")
+    assert _driver.owner(system(tree), {}, None, True) == "gpu-operator"
+
+
+def test_holders(tree: Tree) -> None:
+    assert _driver.holders(system(tree)) == []
+    tree.file("/dev/nvidia0", "")
+    (tree.root / "proc/77/fd").mkdir(parents=True)
+    for number, target in enumerate(("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia0", "/dev/null")):
+        os.symlink(target, tree.root / f"proc/77/fd/{number}")
+    tree.file("/proc/77/comm", "python3")
+    tree.file("/proc/77/cgroup", "0::/system.slice/slurmd.service/job_5/step_0\n")
+    (tree.root / "proc/78/fd").mkdir(parents=True)
+    os.symlink("/dev/null", tree.root / "proc/78/fd/0")
+    (tree.root / "proc/79").mkdir()
+    assert _driver.holders(system(tree)) == [
+        {"pid": 77, "name": "python3", "unit": "slurmd.service", "devices": ["/dev/nvidia0", "/dev/nvidiactl"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        ("0::/system.slice/nvidia-persistenced.service", "nvidia-persistenced.service"),
+        ("0::/user.slice/user-0.slice/session-3.scope", "session-3.scope"),
+        ("12:pids:/\n1:name=systemd:/system.slice/ssh.service\n0::/", "ssh.service"),
+        ("0::/", None),
+        ("", None),
+        ("rubbish", None),
+    ],
+)
+def test_unit_of(cgroup: str, expected: str | None) -> None:
+    assert _driver.unit_of(cgroup) == expected
+
+
+def driver(loaded: str | None = None, disk: str | None = None, nouveau: bool = False) -> dict[str, Any]:
+    return {
+        "loaded": {"version": loaded, "flavour": None} if loaded else None,
+        "on_disk": {KERNEL: {"version": disk, "flavour": "open", "path": "x"}} if disk else {},
+        "nouveau_loaded": nouveau,
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "state", "expected"),
+    [
+        pytest.param({}, driver(), [], id="bare"),
+        pytest.param({}, driver("580.178.04", "580.178.04"), [], id="in step"),
+        pytest.param({}, driver("580.159.04", "580.178.04"), ["other_module_loaded"], id="changed below a loaded module"),
+        pytest.param({}, driver("580.159.04", None), [], id="no module for this kernel: a boot would not help"),
+        pytest.param({}, driver(None, "580.178.04"), [], id="only to be loaded"),
+        pytest.param({}, driver(None, "580.178.04", True), ["nouveau_loaded"], id="nouveau in the way"),
+        pytest.param({}, driver(nouveau=True), [], id="nouveau and no driver"),
+        pytest.param({"/run/reboot-required": "", "/run/reboot-required.pkgs": "linux-base\nlibc6"}, driver(), ["asked_by_packages"], id="flag"),
+        pytest.param({f"/boot/vmlinuz-{KERNEL}": "", "/boot/vmlinuz-6.1.0-9-amd64": ""}, driver(), [], id="older kernel beside"),
+        pytest.param({f"/boot/vmlinuz-{KERNEL}": "", "/boot/vmlinuz-6.1.0-41-amd64": ""}, driver(), ["newer_kernel"], id="newer kernel"),
+        pytest.param({"/boot/vmlinuz-6.1.0-41-amd64": ""}, driver(), [], id="a kernel that is not from here"),
+    ],
+)
+def test_reboot_reasons(tree: Tree, files: dict[str, str], state: dict[str, Any], expected: list[str]) -> None:
+    for path, text in files.items():
+        tree.file(path, text)
+    reasons = _driver.reboot_reasons(system(tree), KERNEL, state)
+    assert [reason["id"] for reason in reasons] == expected
+    assert all(reason["seen"] for reason in reasons)
+
+
+# --- the host
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\n# comment\n\nPRETTY_NAME="a=b"', {"ID": "ubuntu", "VERSION_ID": "24.04", "PRETTY_NAME": "a=b"}),
+        ("ID='rocky'\nID_LIKE=\"rhel centos fedora\"\n", {"ID": "rocky", "ID_LIKE": "rhel centos fedora"}),
+        ("", {}),
+    ],
+)
+def test_os_release(text: str, expected: dict[str, str]) -> None:
+    found = _host.os_release(text)
+    assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        ({"/run/systemd/container": "systemd-nspawn"}, "systemd-nspawn"),
+        ({"/sys/class/dmi/id/sys_vendor": "QEMU"}, "kvm"),
+        ({"/sys/class/dmi/id/sys_vendor": "Amazon EC2", "/sys/class/dmi/id/product_name": "p5.48xlarge"}, "amazon"),
+        ({"/sys/class/dmi/id/sys_vendor": "Amazon EC2", "/sys/class/dmi/id/product_name": "g4dn.metal"}, None),
+        ({"/sys/class/dmi/id/sys_vendor": "Microsoft Corporation", "/sys/class/dmi/id/product_name": "Virtual Machine"}, "microsoft"),
+        ({"/sys/class/dmi/id/sys_vendor": "NVIDIA", "/sys/class/dmi/id/product_name": "DGXH100"}, None),
+    ],
+)
+def test_virtualization(tree: Tree, files: dict[str, str], expected: str | None) -> None:
+    for path, text in files.items():
+        tree.file(path, text)
+    assert _host.virtualization(system(tree)) == expected
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"\6\0\0\0\1", True), (b"\6\0\0\0\0", False), (b"\6\0", None), (None, None)])
+def test_secure_boot_with_efi(tree: Tree, data: bytes | None, expected: bool | None) -> None:
+    tree.file("/sys/firmware/efi/runtime", "")
+    if data is not None:
+        tree.file(_host.SECURE_BOOT, data)
+    assert _host.secure_boot(system(tree)) is expected
+
+
+def test_no_secure_boot_without_efi(tree: Tree) -> None:
+    assert _host.secure_boot(system(tree)) is False
+
+
+@pytest.mark.parametrize(
+    ("files", "service", "expected"),
+    [
+        ({}, None, (None, None)),
+        ({}, "8388608", (None, 8388608)),
+        ({}, "infinity", (None, "unlimited")),
+        ({}, "18446744073709551615", (None, "unlimited")),
+        ({"/etc/security/limits.d/10-a.conf": "* soft memlock unlimited\n* hard memlock unlimited"}, None, ("unlimited", None)),
+        ({"/etc/security/limits.conf": "* - memlock unlimited", "/etc/security/limits.d/9.conf": "*  soft  memlock 64 # KiB"}, None, (65536, None)),
+        ({"/etc/security/limits.conf": "#* - memlock 1\n@hpc - memlock 1\n* hard memlock 1\n* soft nofile 1\n* soft memlock x"}, None, (None, None)),
+    ],
+)
+def test_memlock(tree: Tree, files: dict[str, str], service: str | None, expected: tuple[Any, Any]) -> None:
+    for path, text in files.items():
+        tree.file(path, text)
+    assert _host.memlock(system(tree), service) == {"memlock": {"shell": expected[0], "service": expected[1]}}
+
+
+# --- the network
+
+
+def answer(index: int, prefix: int, *attributes: tuple[int, bytes]) -> bytes:
+    body = struct.pack("=BBBBI", 2, prefix, 0, 0, index)
+    for kind, value in attributes:
+        body += struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+    return struct.pack("=IHHII", 16 + len(body), 20, 2, 1, 0) + body
+
+
+DONE = struct.pack("=IHHIII", 20, 3, 2, 1, 0, 0)
+
+
+def test_addresses() -> None:
+    data = answer(2, 24, (1, b"\x0a\xd5\x07\x01"), (2, b"\x0a\xd5\x07\x01"), (3, b"eth0\0")) + answer(3, 32, (1, b"\x0a\0\0\2"), (2, b"\x0a\0\0\1"))
+    assert _net.parse_addresses(data) == ({2: ["10.213.7.1/24"], 3: ["10.0.0.1/32"]}, False)
+    assert _net.parse_addresses(data + DONE)[1] is True
+    assert _net.parse_addresses(b"") == ({}, False)
+
+
+@given(st.binary(max_size=120), st.integers(0, 40))
+def test_damaged_answers_are_survived(rubbish: bytes, at: int) -> None:
+    for data in (rubbish, answer(2, 24, (2, b"\x0a\xd5\x07\x01"))[:at] + rubbish):
+        assert set(_net.parse_addresses(data)[0]) <= {2, *(struct.unpack("=I", data[i : i + 4])[0] for i in range(len(data) - 3))}
+
+
+def test_own_addresses_hold_the_loopback() -> None:
+    assert "127.0.0.1/8" in [address for addresses in _net.ask_addresses().values() for address in addresses]
+
+
+def test_interfaces(tree: Tree) -> None:
+    tree.interface("lo", 1, 772)
+    tree.interface("eth0", 2, speed="25000")
+    tree.link("/sys/class/net/eth0/device", "/sys/devices/pci0000:00/0000:5e:00.0")
+    tree.file("/sys/devices/pci0000:00/0000:5e:00.0/vendor", "0x15b3")
+    tree.interface("bond0", 3, speed="-1")
+    tree.file("/sys/class/net/bond0/bonding/mode", "802.3ad 4")
+    tree.interface("br0", 4, flags="0x1002")
+    tree.file("/sys/class/net/br0/bridge/bridge_id", "8000")
+    tree.interface("veth9", 5)
+    tree.file("/sys/class/net/bonding_masters", "bond0")
+    tree.file(
+        "/proc/net/route",
+        "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU\neth0 00000000 0107D50A 3 0 0 0 00000000 0\nbr0 0007D50A 0 1 0 0 0 00FFFFFF 0\n",
+    )
+    found = {entry["name"]: entry for entry in _net.scan(system(tree), {2: ["10.0.0.1/24"]})}
+    assert {name: entry["type"] for name, entry in found.items()} == {
+        "lo": "loopback", "eth0": "physical", "bond0": "bond", "br0": "bridge", "veth9": "virtual",
+    }
+    assert found["eth0"] == {
+        "name": "eth0", "type": "physical", "address": "0000:5e:00.0", "mac": "02:00:00:00:00:01", "ipv4": ["10.0.0.1/24"],
+        "up": True, "default_route": True, "speed_mbps": 25000,
+    }
+    assert (found["br0"]["up"], found["br0"]["default_route"], found["bond0"]["speed_mbps"]) == (False, False, None)
