@@ -114,6 +114,8 @@ class Observation:
             return
         if report.damage:
             self.system.problem("the report is damaged: %s" % report.damage, "nvidia-smi")
+            if not report.gpus:
+                return
         told = _nvidia_smi.by_address(report)
         gpus = {gpu["address"]: gpu for gpu in self.facts["gpus"] or []}
         for address in sorted(set(told) - set(gpus)):
@@ -239,7 +241,9 @@ class Observation:
 def observe(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float, root: str = "/") -> dict[str, t.Any]:
     """Everything there is to say about the host; never raises for what the host is or lacks."""
     system = System(root, timeout)
-    runner = Runner(system.remaining, probe_timeout)
+    # Programs must be done before the end, so that what comes from files is there even when all of them hang.
+    reserve = min(1.0, timeout / 4)
+    runner = Runner(lambda: max(0.0, system.remaining() - reserve), probe_timeout)
     observation = Observation(system, runner, subsets, managed, probe_timeout)
     try:
         facts = observation.run()

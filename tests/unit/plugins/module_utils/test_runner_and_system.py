@@ -35,7 +35,7 @@ def test_answer_status_and_locale(programs: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LD_PRELOAD", "/nowhere.so")
     program(programs, "speak", 'echo "$LC_ALL $1 ${LD_PRELOAD-unset}"; echo oh >&2; exit 7\n')
     result = runner(programs).run(["speak", "a b;c"])
-    assert result == (7, "C a b;c unset\n", "oh\n", None)
+    assert (result.rc, result.out, result.err, result.failure) == (7, "C a b;c unset\n", "oh\n", None)
     assert result.complaint == "exit status 7: oh"
 
 

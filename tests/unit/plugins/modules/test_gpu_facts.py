@@ -1,0 +1,264 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The whole observation of made-up hosts, and the page that documents its shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
+from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
+from fixtures.sysfs_host import KERNEL, Host, report
+
+PAGE = Path(__file__).parents[4] / "docs/facts.md"
+# Mappings whose keys are data, and how docs/facts.md names those keys.
+MAPPINGS = {
+    "topology.gpu_gpu": "<address>",
+    "topology.gpu_gpu.<address>": "<address>",
+    "topology.gpu_nic": "<address>",
+    "topology.gpu_nic.<address>": "<nic>",
+    "topology.nearest_nics": "<address>",
+    "driver.on_disk": "<kernel>",
+    "volatile": "<address>",
+    "pytorch[].packages": "<name>",
+    "nccl.config": "<path>",
+    "managed": "<id>",
+}
+# Their content is described elsewhere: the managed kinds in their own table, the record by the role that writes it.
+OPAQUE = {"managed.<id>", "record"}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path)
+    monkeypatch.setattr(_runner, "SEARCH", str(made.bin))
+    for name in ("sleep", "cat", "sh", "head"):
+        (made.bin / name).symlink_to(f"/bin/{name}")
+    return made
+
+
+def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
+    """Every path below a value with the name of its type."""
+    if path in OPAQUE:
+        return {(path, "null")}
+    if isinstance(value, dict):
+        found: set[tuple[str, str]] = set()
+        for key, item in value.items():
+            name = MAPPINGS.get(path) or str(key)
+            found |= shape(item, f"{path}.{name}" if path else name)
+        return found
+    if isinstance(value, list):
+        return {entry for item in value for entry in shape(item, f"{path}[]")}
+    return {(path, "null" if value is None else type(value).__name__)}
+
+
+def documented() -> dict[str, set[str]]:
+    rows = re.findall(r"^\| `([^`]+)` \| ([a-z, ]+) \|", PAGE.read_text().split("## Managed things")[0], re.M)
+    assert len(rows) == len({path for path, _ in rows})
+    return {path: set(types.split(", ")) for path, types in rows}
+
+
+def test_the_page_describes_what_is_observed(host: Host) -> None:
+    page = documented()
+    facts = host.observe()
+    (host.bin / "nvidia-smi").unlink()
+    bare = host.observe()
+    seen = shape(facts) | shape(bare)
+    unknown = {f"{path}: {kind}" for path, kind in seen if kind not in page.get(path, set())}
+    assert not unknown, f"docs/facts.md lacks {sorted(unknown)}"
+    missing = set(page) - {path for path, _ in seen} - {path for path, kinds in page.items() if kinds == {"null"}}
+    assert missing == set(), f"docs/facts.md has fields that are not observed: {sorted(missing)}"
+
+
+def test_a_healthy_host_has_no_problems(host: Host) -> None:
+    facts = host.observe()
+    assert facts["problems"] == []
+    assert facts["schema"] == 1
+    assert len(facts["gpus"]) == 8
+    assert {gpu["model"] for gpu in facts["gpus"]} == {"NVIDIA H100 80GB HBM3"}
+    assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[7]] == {"path": "SYS", "nvlinks": 18, "source": "sysfs, nvidia-smi"}
+    driver = facts["driver"]
+    assert driver["on_disk"] == {KERNEL: {"version": "580.178.04", "flavour": "open", "path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko"}}
+    assert (driver["loaded"], driver["user_space"]) == ({"version": "580.178.04", "flavour": "open"}, "580.178.04")
+    assert (driver["owner"], driver["flavour"]) == ("nvidia", "open")
+    assert driver["fabric_manager"] == {"version": "580.178.04", "active": True}
+    assert [reason["id"] for reason in driver["reboot_reasons"]] == ["asked_by_packages"]
+    assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
+    assert facts["volatile"][host.addresses[0]] == {"power_limit_w": 700.0, "mig": "disabled", "compute_mode": "Default"}
+    assert facts["limits"]["memlock"]["service"] == "unlimited"
+    assert facts["managed"] == {
+        "package:nvidia-driver-cuda": {"version": "580.178.04-1"},
+        "unit:nvidia-persistenced.service": {"enabled": True, "active": True},
+        "python_environment:/opt/env": {"state": "present", "packages": {"torch": "2.13.0+cpu"}},
+        "unit:-x": None,
+    }
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_services_of_the_driver_are_nobodys_job(host: Host) -> None:
+    host.tree.file("/proc/77/cgroup", "0::/system.slice/nvidia-persistenced.service")
+    assert host.observe()["busy"] == {"jobs": [], "holders": 1}
+
+
+def problems(facts: dict[str, Any]) -> dict[str, str]:
+    return {entry["probe"]: entry["reason"] for entry in facts["problems"]}
+
+
+def test_a_hanging_driver_costs_its_own_facts_only(host: Host) -> None:
+    host.program("nvidia-smi", "sleep 60")
+    begin = time.monotonic()
+    facts = host.observe(probe_timeout=0.5)
+    assert time.monotonic() - begin < 3
+    assert problems(facts) == {"nvidia-smi": "no answer within 0.5 s", "nvidia-smi nvlink": "no answer within 0.5 s"}
+    assert len(facts["gpus"]) == 8
+    assert facts["gpus"][0]["uuid"] is None
+    assert facts["driver"]["loaded"]["version"] == "580.178.04"
+    assert facts["volatile"] is None
+
+
+def test_everything_hangs(host: Host) -> None:
+    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl"):
+        host.program(name, "sleep 60")
+    begin = time.monotonic()
+    facts = host.observe(timeout=1, probe_timeout=3)
+    assert time.monotonic() - begin < 3
+    assert set(problems(facts)) == {"nvidia-smi", "nvidia-smi nvlink", "modinfo", "packages", "systemd"}
+    assert len(facts["gpus"]) == 8
+    assert facts["driver"]["packages"] is None
+    assert facts["driver"]["owner"] is None
+    assert facts["driver"]["loaded"]["version"] == facts["driver"]["user_space"] == "580.178.04"
+    assert facts["managed"] == {
+        "package:nvidia-driver-cuda": None,
+        "unit:nvidia-persistenced.service": None,
+        "python_environment:/opt/env": {"state": "present", "packages": {"torch": "2.13.0+cpu"}},
+        "unit:-x": None,
+    }
+
+
+def test_version_mismatch_is_an_answer(host: Host) -> None:
+    host.program("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    facts = host.observe()
+    assert problems(facts)["nvidia-smi"] == "exit status 18: Failed to initialize NVML: Driver/library version mismatch"
+    assert facts["gpus"][0]["model"] is None
+
+
+def test_garbage_from_the_driver(host: Host) -> None:
+    host.program("nvidia-smi", "head -c 1000000 /dev/zero")
+    facts = host.observe()
+    assert "damaged" in problems(facts)["nvidia-smi"]
+    assert len(facts["gpus"]) == 8
+
+
+def test_gpus_that_only_one_side_knows(host: Host) -> None:
+    host.says("xml", report([*host.addresses[:7], "0000:ff:00.0"]))
+    facts = host.observe()
+    reasons = [entry["reason"] for entry in facts["problems"]]
+    assert reasons == [
+        "the driver names 0000:ff:00.0, which is not on the PCI bus",
+        f"{host.addresses[7]} is on the PCI bus but the driver does not name it",
+    ]
+    assert [gpu["address"] for gpu in facts["gpus"]] == host.addresses
+    assert facts["gpus"][7]["uuid"] is None
+
+
+def test_missing_tools_are_problems(host: Host) -> None:
+    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl"):
+        (host.bin / name).unlink()
+    found = problems(host.observe())
+    assert found["nvidia-smi"] == "nvidia-smi is not installed"
+    assert found["modinfo"] == "modinfo is not installed"
+    assert found["packages"] == "rpm is not installed"
+    assert found["systemd"] == "systemctl is not installed"
+
+
+def test_an_unloaded_driver_is_not_asked(host: Host) -> None:
+    (host.tree.root / "sys/module/nvidia/version").unlink()
+    (host.tree.root / "sys/module/nvidia").rmdir()
+    host.program("nvidia-smi", f"touch {host.bin.parent}/asked")
+    facts = host.observe()
+    assert not (host.bin.parent / "asked").exists()
+    assert facts["driver"]["loaded"] is None
+    assert facts["problems"] == []
+
+
+def test_without_switches_links_are_not_spread_over_pairs(host: Host) -> None:
+    for number in range(0x93, 0x97):
+        (host.tree.root / f"sys/bus/pci/devices/0000:{number:02x}:00.0").unlink()
+    host.says("xml", report(host.addresses).replace("<state>Completed</state>", "<state>N/A</state>"))
+    facts = host.observe()
+    assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[1]]["nvlinks"] is None
+    assert "not known" in problems(facts)["nvidia-smi nvlink"]
+
+
+def test_broken_record_and_toolkit_files(host: Host) -> None:
+    host.tree.file(_observe.RECORD, "{half")
+    host.tree.file("/usr/local/cuda-13.0/version.json", "{")
+    facts = host.observe()
+    assert set(problems(facts)) == {"record", "software"}
+    assert facts["record"] is None
+    host.tree.file(_observe.RECORD, '{"verdict": "pass"}')
+    assert host.observe()["record"] == {"verdict": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("subset", "present", "absent"),
+    [
+        ("hardware", {"gpus", "nics", "topology", "interfaces"}, {"driver", "busy", "volatile", "pytorch", "managed"}),
+        ("driver", {"driver", "busy"}, {"gpus", "topology", "pytorch", "managed"}),
+        ("software", {"pytorch", "cuda", "nccl", "limits"}, {"gpus", "driver", "managed"}),
+        ("managed", {"managed"}, {"gpus", "driver", "pytorch"}),
+    ],
+)
+def test_subsets(host: Host, subset: str, present: set[str], absent: set[str]) -> None:
+    facts = host.observe({subset})
+    assert facts["problems"] == []
+    assert {key for key in present if facts[key] is None} == set()
+    assert {key for key in absent if facts[key] is not None} == set()
+    assert facts["host"]["distribution"] == "debian"
+
+
+def run_module(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The module as Ansible starts it, in an interpreter of its own."""
+    script = (
+        "import json, sys\n"
+        "from ansible.module_utils import basic\n"
+        "from ansible.module_utils.testing import patch_module_args\n"
+        "from ansible_collections.gpu.fleet.plugins.modules import gpu_facts\n"
+        "with patch_module_args(json.loads(sys.argv[1])):\n"
+        "    gpu_facts.main()\n"
+    )
+    root = Path(__file__).parents[4]
+    env = {**os.environ, "PYTHONPATH": str(root / "collections")}
+    done = subprocess.run([sys.executable, "-c", script, json.dumps(arguments)], env=env, capture_output=True, text=True, check=False)
+    return dict(json.loads(done.stdout))
+
+
+def test_the_module_observes_this_machine_also_in_check_mode() -> None:
+    result = run_module({"_ansible_check_mode": True, "gather_subset": ["!driver", "!managed"]})
+    assert result["changed"] is False
+    facts = result["ansible_facts"]["gpu_fleet"]
+    assert facts["host"]["kernel"] == os.uname().release
+    assert isinstance(facts["gpus"], list)
+    assert facts["driver"] is None
+
+
+def test_an_unknown_group_is_refused() -> None:
+    result = run_module({"gather_subset": ["gpus"]})
+    assert result["failed"] is True
+    assert "gpus" in result["msg"]
+
+
+@pytest.mark.parametrize("block", ["DOCUMENTATION", "EXAMPLES", "RETURN"])
+def test_documentation_is_yaml(block: str) -> None:
+    assert yaml.safe_load(getattr(gpu_facts, block))
