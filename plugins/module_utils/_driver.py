@@ -116,8 +116,8 @@ def owner(system: System, packages: dict[str, _software.Package] | None, library
     return maker or "runfile"
 
 
-def holders(system: System) -> list[dict[str, t.Any]]:
-    """Processes that have a device of the driver open: C([{pid, name, unit, devices}])."""
+def holders(system: System) -> list[dict[str, t.Any]] | None:
+    """Processes that have a device of the driver open: C([{pid, name, unit, devices}]); None without the right to look."""
     if not any(name.startswith("nvidia") for name in os.listdir(system.path("/dev"))):
         return []
     found = []
@@ -150,6 +150,7 @@ def holders(system: System) -> list[dict[str, t.Any]]:
             })
     if closed:
         system.problem("%d processes of other users could not be looked into" % closed, "holders")
+        return None
     return sorted(found, key=lambda entry: t.cast(int, entry["pid"]))
 
 

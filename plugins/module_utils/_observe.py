@@ -187,8 +187,9 @@ class Observation:
                 driver["fabric_manager"]["version"] = None
         with self.probe("holders"):
             driver["holders"] = _driver.holders(system)
-            jobs = [entry for entry in driver["holders"] if entry["unit"] not in _driver.OWN_UNITS]
-            self.facts["busy"] = {"jobs": jobs, "holders": len(driver["holders"])}
+            if driver["holders"] is not None:
+                jobs = [entry for entry in driver["holders"] if entry["unit"] not in _driver.OWN_UNITS]
+                self.facts["busy"] = {"jobs": jobs, "holders": len(driver["holders"])}
 
     def software(self, units: dict[str, dict[str, str]] | None) -> None:
         system, facts = self.system, self.facts

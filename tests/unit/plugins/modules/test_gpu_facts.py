@@ -111,6 +111,20 @@ def test_services_of_the_driver_are_nobodys_job(host: Host) -> None:
     assert host.observe()["busy"] == {"jobs": [], "holders": 1}
 
 
+def test_who_may_not_look_does_not_call_the_host_idle(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        if path.endswith("/77/fd"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    facts = host.observe()
+    assert (facts["busy"], facts["driver"]["holders"]) == (None, None)
+    assert problems(facts) == {"holders": "1 processes of other users could not be looked into"}
+
+
 def problems(facts: dict[str, Any]) -> dict[str, str]:
     return {entry["probe"]: entry["reason"] for entry in facts["problems"]}
 
