@@ -113,7 +113,7 @@ def fabric_manager(observed: Facts, expected: Facts) -> Check:
     return check(name, manager.get("active") is True, "active" if manager.get("active") else "not active", "active")
 
 
-def nvlink(observed: Facts, expected: Facts) -> Check:
+def nvlink(observed: Facts, _expected: Facts) -> Check:
     links = {gpu["address"]: gpu["nvlinks"] for gpu in observed.get("gpus") or [] if gpu.get("nvlinks")}
     if not links:
         return check("inventory.nvlink", None, "no NVLink reported")
@@ -122,7 +122,7 @@ def nvlink(observed: Facts, expected: Facts) -> Check:
     most = max(len(all_of) for all_of in links.values())
     fewer = [f"{address} has {len(all_of)} of {most} links" for address, all_of in links.items() if len(all_of) < most]
     wanted = f"{most} on each of {len(links)} GPUs"
-    return check("inventory.nvlink", not down and not fewer, f"{total - len(down)} links active", wanted, few([*down, *fewer]))
+    return check("inventory.nvlink", not down and not fewer, f"{total - len(down)} of {total} links active", wanted, few([*down, *fewer]))
 
 
 def ports(observed: Facts, expected: Facts) -> Check:
@@ -147,7 +147,7 @@ def ports(observed: Facts, expected: Facts) -> Check:
     return check(name, enough and not slow, f"{len(up)} of {len(nics)} active", goal, few([*down, *slow]))
 
 
-def pcie(observed: Facts, expected: Facts) -> Check:
+def pcie(observed: Facts, _expected: Facts) -> Check:
     """Width only: the generation of an idle device drops to save power."""
     devices = [*(observed.get("gpus") or []), *(observed.get("nics") or [])]
     links = [(device["address"], device["pcie"]) for device in devices if device.get("pcie")]
@@ -155,10 +155,10 @@ def pcie(observed: Facts, expected: Facts) -> Check:
     if not known:
         return check("inventory.pcie_width", None, "no PCIe link reported")
     narrow = [f"{address} x{width} of x{most}" for address, width, most in known if width < most]
-    return check("inventory.pcie_width", not narrow, f"{len(known) - len(narrow)} links at full width", len(known), few(narrow))
+    return check("inventory.pcie_width", not narrow, f"{len(known) - len(narrow)} links at full width", f"all {len(known)}", few(narrow))
 
 
-def memory(observed: Facts, expected: Facts) -> Check:
+def memory(observed: Facts, _expected: Facts) -> Check:
     """ECC errors since the last reset, and rows that wait to be, or could not be, replaced."""
     gpus = observed.get("gpus") or []
     known = [gpu for gpu in gpus if gpu.get("ecc") or gpu.get("row_remap")]
@@ -173,7 +173,7 @@ def memory(observed: Facts, expected: Facts) -> Check:
             bad.append(f"{gpu['address']}: row replacement pending, reset the GPU")
         if rows.get("failure"):
             bad.append(f"{gpu['address']}: row replacement failed, replace the GPU")
-    seen = "no error" if not bad else f"{len(bad)} findings"
+    seen = "no error" if not bad else f"{len(bad)} GPU errors" if len(bad) > 1 else "1 GPU error"
     return check("inventory.gpu_memory", not bad, seen, "no uncorrected error, no pending row", few(bad))
 
 

@@ -6,8 +6,7 @@
 
 """The collective stage, before and after: who takes part, how each host starts its share, and what came of it.
 
-A node is what one host found out about itself: C({checks, ready, reason, busy, interface, address, backend, processes,
-nccl, python, user}). A member that has no node did not answer. A job is the answer of the transient unit:
+A node is what one host found out about itself (see C(node)). A member that has no node did not answer. A job is the answer of the transient unit:
 C({unit, results, output}), where results are texts of JSON by file name.
 """
 
@@ -17,10 +16,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, verdict
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, node_checks, verdict
 
 Facts: TypeAlias = Mapping[str, Any]
 
+NEEDED = ("inventory.observed", "framework.torch", "framework.product")  # what no collective can do without
 VIRTUAL = ("docker", "virbr", "cni", "flannel", "cali", "br-", "veth")
 
 
@@ -31,15 +31,46 @@ def interface(observed: Facts | None, nccl: Facts) -> tuple[str | None, str | No
     if wanted.startswith("="):
         found = [entry for entry in found if entry["name"] in wanted[1:].split(",")]
     else:
-        found = [
-            entry
-            for entry in found
-            if entry.get("type") not in ("loopback", "bridge") and not str(entry["name"]).startswith(VIRTUAL)
-        ]
+        found = [entry for entry in found if entry.get("type") not in ("loopback", "bridge") and not str(entry["name"]).startswith(VIRTUAL)]
     found.sort(key=lambda entry: not entry.get("default_route"))
     if not found:
         return None, None
     return str(found[0]["name"]), str(found[0]["ipv4"][0]).partition("/")[0]
+
+
+def managed(plan: Facts, kind: str) -> str | None:
+    """Id of the first thing of a kind that the plan manages."""
+    return next((str(entry["id"]) for entry in plan.get("managed") or [] if entry["kind"] == kind), None)
+
+
+def node(observed: Facts | None, plan: Facts | None, answer: Facts | None) -> dict[str, Any]:
+    """What a host found out about itself: its checks, and what its share of the collective needs.
+
+    C(answer) is the job that asked the framework; C(trouble) of a host that could not even be observed is in its C(msg).
+    """
+    plan, answer = plan or {}, answer or {}
+    told = plan.get("verification") or {}
+    expected = told.get("expected") or {}
+    found = parsed((answer.get("results") or {}).get("framework.json"))
+    trouble = str(answer.get("msg") or few([line for line in answer.get("output") or [] if line.strip()][-3:], 3))
+    checks = node_checks(observed, expected, found, trouble)
+    name, address = interface(observed, (plan.get("nccl") or {}).get("variables") or {})
+    environment = managed(plan, "python_environment")
+    reasons = [f"{one['id']} {one['seen']}" for one in checks if one["verdict"] == "fail" and one["id"] in NEEDED]
+    reasons += [] if address else ["no interface with an IPv4 address"]
+    jobs = ((observed or {}).get("busy") or {}).get("jobs") or []
+    return {
+        "checks": checks,
+        "ready": not reasons,
+        "reason": few(reasons),
+        "busy": [f"{holder.get('name')} {holder.get('pid')}" for holder in jobs],
+        "interface": name,
+        "address": address,
+        "backend": told.get("backend") or "gloo",
+        "processes": told.get("processes_per_node") or 1,
+        "python": f"{environment}/bin/python" if environment else None,
+        "user": managed(plan, "user") or "nobody",
+    }
 
 
 def fabrics(hosts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -67,9 +98,7 @@ def launch(members: Sequence[str], nodes: Mapping[str, Facts]) -> dict[str, Any]
     elif busy:
         reason = f"busy, and left alone: {few(busy)}"
     elif len(backends) > 1 or len(counts) > 1:
-        reason = "members differ: " + few(
-            [f"{host} {nodes[host]['backend']} with {nodes[host]['processes']} processes" for host in members]
-        )
+        reason = "members differ: " + few([f"{host} {nodes[host]['backend']} with {nodes[host]['processes']} processes" for host in members])
     return {
         "start": not reason,
         "reason": reason,
@@ -82,12 +111,14 @@ def launch(members: Sequence[str], nodes: Mapping[str, Facts]) -> dict[str, Any]
 
 
 def collectives(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], nodes: Mapping[str, Facts]) -> dict[str, Any]:
-    """Every fabric's launch by the fabric's name."""
-    return {fabric: launch(members, nodes) for fabric, members in fabrics(hosts, groups).items()}
+    """Every fabric's launch by the fabric's name; a fabric whose plan holds no PyTorch has nothing to run."""
+    found = fabrics(hosts, groups)
+    wanted = {fabric: members for fabric, members in found.items() if any(not nodes.get(host) or nodes[host]["python"] for host in members)}
+    return {fabric: launch(members, nodes) for fabric, members in wanted.items()}
 
 
 def job(host: str, node: Facts, launches: Mapping[str, Facts], settings: Facts) -> dict[str, Any]:
-    """Arguments and environment of the host's share of its fabric's collective; empty when none is to be started.
+    """Arguments, environment and user of the host's share of its fabric's collective; empty when none is to be started.
 
     C(settings): C({port, sizes_mib, iterations, steps, timeout, start_timeout, name}).
     """
@@ -125,7 +156,7 @@ def job(host: str, node: Facts, launches: Mapping[str, Facts], settings: Facts) 
     }
     if mine["backend"] == "nccl":
         environment["NCCL_DEBUG"] = "WARN"
-    return {"argv": argv, "environment": environment}
+    return {"argv": argv, "environment": environment, "user": node["user"]}
 
 
 def parsed(value: object) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import sys
 import time
 import warnings
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
@@ -50,7 +51,7 @@ def row(size_bytes: int, seconds: float, ranks: int) -> dict[str, float]:
 
 def slowest_median(times: list[list[float]]) -> float:
     """Median over the repeats of the slowest rank's time; C(times) holds one list of seconds for each rank."""
-    return statistics.median(max(repeat) for repeat in zip(*times))
+    return float(statistics.median(map(max, *times) if len(times) > 1 else times[0]))
 
 
 def share(rank: int) -> int:
@@ -68,9 +69,9 @@ def sizes(text: str) -> list[int]:
     try:
         found = sorted({int(float(part) * MIB) // 4 * 4 for part in text.split(",") if part.strip()})
     except ValueError as error:
-        raise argparse.ArgumentTypeError("expected numbers of MiB separated by commas: %r" % text) from error
+        raise argparse.ArgumentTypeError(f"expected numbers of MiB separated by commas: {text!r}") from error
     if not found or found[0] < 4:
-        raise argparse.ArgumentTypeError("expected at least one size of 4 bytes or more: %r" % text)
+        raise argparse.ArgumentTypeError(f"expected at least one size of 4 bytes or more: {text!r}")
     return found
 
 
@@ -78,7 +79,7 @@ def positive(text: str) -> int:
     """A whole number from 1."""
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError("expected a number from 1, not %s" % text)
+        raise argparse.ArgumentTypeError(f"expected a number from 1, not {text}")
     return number
 
 
@@ -104,7 +105,7 @@ class Progress:
 
     def __init__(self, folder: str | None, rank: int, host: str) -> None:
         self.note: dict[str, Any] = {"rank": rank, "host": host, "sequence": 0, "collective": None, "state": "started"}
-        path = os.path.join(folder, "progress-%d.json" % rank) if folder else os.devnull
+        path = f"{folder}/progress-{rank}.json" if folder else os.devnull
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         self.write()
 
@@ -128,8 +129,8 @@ class Job:
     def __init__(self, options: argparse.Namespace) -> None:
         # A lean environment has no numpy; torch says so at each start, and nothing here needs it.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-        import torch
-        import torch.distributed as dist
+        import torch  # noqa: PLC0415 (--help must work without it)
+        import torch.distributed as dist  # noqa: PLC0415
 
         self.torch, self.dist, self.options = torch, dist, options
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -159,7 +160,7 @@ class Job:
             buffer = torch.empty_like(given)
             for repeat in range(self.options.warmup + self.options.iterations):
                 buffer.copy_(given)
-                self.progress.enter("all_reduce of %g MiB, repeat %d" % (size / MIB, repeat + 1))
+                self.progress.enter(f"all_reduce of {size / MIB:g} MiB, repeat {repeat + 1}")
                 self.dist.barrier()
                 self.settle()
                 start = time.perf_counter()
@@ -199,11 +200,11 @@ class Job:
             with ddp.no_sync():
                 torch.nn.functional.mse_loss(ddp(inputs), targets).backward()
             mean = torch.cat([parameter.grad.reshape(-1) for parameter in ddp.parameters()])
-            self.progress.enter("all_reduce of the gradients of step %d" % (step + 1))
+            self.progress.enter(f"all_reduce of the gradients of step {step + 1}")
             self.dist.all_reduce(mean)
             self.progress.leave()
             optimizer.zero_grad()
-            self.progress.enter("DDP backward of step %d" % (step + 1))
+            self.progress.enter(f"DDP backward of step {step + 1}")
             torch.nn.functional.mse_loss(ddp(inputs), targets).backward()
             self.settle()
             self.progress.leave()
@@ -251,10 +252,7 @@ class Job:
 def summary(backend: str, findings: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """Rank 0's result. Each finding holds one rank's times (seconds), wrong elements and DDP checksums."""
     ranks = len(findings)
-    rows = [
-        row(int(size), slowest_median([found["times"][size] for found in findings]), ranks)
-        for size in findings[0]["times"]
-    ]
+    rows = [row(int(size), slowest_median([found["times"][size] for found in findings]), ranks) for size in findings[0]["times"]]
     wrong = [
         {"rank": found["rank"], "host": found["host"], "size_bytes": int(size), "elements": count}
         for found in findings
@@ -290,22 +288,22 @@ def main(argv: list[str] | None = None) -> int:
         print("allreduce.py: start it with torchrun, which tells it its rank (see --help)", file=sys.stderr)
         return 2
     if options.ranks and options.ranks != int(os.environ["WORLD_SIZE"]):
-        print("allreduce.py: %s ranks, expected %s" % (os.environ["WORLD_SIZE"], options.ranks), file=sys.stderr)
+        print(f"allreduce.py: {os.environ['WORLD_SIZE']} ranks, expected {options.ranks}", file=sys.stderr)
         return 2
     start = time.monotonic()
     job = Job(options)
     try:
         findings = job.run()
     except Exception as error:
-        job.progress.leave("failed", "%s: %s" % (type(error).__name__, error))
+        job.progress.leave("failed", f"{type(error).__name__}: {error}")
         raise
     result = summary(job.backend, findings, time.monotonic() - start)
     if job.rank == 0:
         text = json.dumps(result, indent=1) + "\n"
         if options.result:
-            with open(options.result + ".part", "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(options.result + ".part", options.result)
+            part = Path(options.result + ".part")
+            part.write_text(text, encoding="utf-8")
+            part.replace(options.result)
         else:
             sys.stdout.write(text)
     return 0 if result["correct"] else 1
