@@ -84,7 +84,8 @@ class Runner:
             child.failure = "not run: the time of the whole observation was used up"
             return child
         try:
-            child.process = subprocess.Popen(
+            # Ansible's run_command waits without a limit, also for a child that cannot be killed.
+            child.process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 [path, *argv[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
