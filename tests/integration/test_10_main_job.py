@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lab.client import Lab
 
-from tests.integration.harness import Outcome, footprint, observation, plan, play
+from integration.harness import Outcome, footprint, observation, plan, play
 
 HOSTS = ("n1", "n2")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lab.client import Lab
 
-from tests.integration.harness import Outcome, observation, plan, play
+from integration.harness import Outcome, observation, plan, play
 
 HOST = "n1"
 

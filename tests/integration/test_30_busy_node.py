@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from lab.client import Lab
 
-from tests.integration.harness import footprint, plan, play
+from integration.harness import footprint, plan, play
 
 OTHER_VERSION = "580.159.04"
 

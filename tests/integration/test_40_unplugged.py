@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.client import Lab
 
-from tests.integration.harness import footprint, play
+from integration.harness import footprint, play
 
 
 def test_a_pulled_plug_is_named_and_the_same_command_finishes_later(plain_pair: Lab, tmp_path: Path) -> None:
