@@ -1,0 +1,54 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Filters around the resolver. They hold no rules: those are in plugin_utils."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+
+
+def resolve_stack(
+    catalog: dict[str, Any],
+    request: dict[str, Any],
+    observed: dict[str, Any],
+    today: str,
+    lock: dict[str, Any] | None = None,
+    fleet: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the plan for one host, or its refusal."""
+    return _resolve.resolve_stack(catalog, request, lock, None, observed, fleet, today)
+
+
+def managed_ids(catalog: dict[str, Any], request: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the {kind, id} of everything that the request could manage."""
+    return _resolve.managed_ids(catalog, request)
+
+
+def fabric_of(groups: dict[str, list[str]], host: str) -> dict[str, Any]:
+    """Return {group, members} of the fabric that a host belongs to; a host of none shares jobs with nobody."""
+    for name in sorted(groups):
+        if fnmatch.fnmatchcase(name, "gpu_fabric_*") and host in groups[name]:
+            return {"group": name, "members": sorted(groups[name])}
+    return {"group": None, "members": []}
+
+
+def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
+    """Return hosts and all who share a fabric with one of them: a collective needs every member."""
+    found = dict.fromkeys(hosts)
+    for name in sorted(groups):
+        if fnmatch.fnmatchcase(name, "gpu_fabric_*") and set(groups[name]) & set(hosts):
+            found.update(dict.fromkeys(groups[name]))
+    return list(found)
+
+
+class FilterModule:
+    """The resolver's filters."""
+
+    def filters(self) -> dict[str, Any]:
+        """Return the filters by name."""
+        return {"resolve_stack": resolve_stack, "managed_ids": managed_ids, "fabric_of": fabric_of, "with_fabrics": with_fabrics}

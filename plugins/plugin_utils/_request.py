@@ -1,0 +1,168 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the filters of the collection, never this file, from outside of it.
+
+"""What the operator asks for, checked before anything is decided."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+
+DISRUPTIONS = ("never", "idle", "drain")
+SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
+COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "rdma", "dcgm")
+
+# What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
+URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/@%+\-\[\]{}]+")
+ABSOLUTE_PATH = re.compile(r"(/[A-Za-z0-9._+\-]+)+")
+FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
+NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+INTERFACE = re.compile(r"[=^]?[A-Za-z0-9._,:-]{1,200}")
+DRIVER = re.compile(r"auto|\d{3}(\.\d+){0,2}")
+PYTORCH = re.compile(r"\d+\.\d+(\.\d+)?(\+(cpu|cu\d{3}))?")
+LIMIT = re.compile(r"unlimited|\d{1,12}")
+
+DEFAULTS: dict[str, Any] = {
+    "host": None,
+    "driver": None,
+    "cuda": [],
+    "pytorch": None,
+    "driver_source": "auto",
+    "disruption": "never",
+    "takeover": [],
+    "mirror": None,
+    "mirror_key_fingerprint": None,
+    "pytorch_prefix": "/opt/gpu_fleet/pytorch",
+    "wheel_index": "https://download.pytorch.org/whl/{tag}",
+    "nccl": {},
+    "baseline": {},
+    "fabric": {},
+}
+BASELINE: dict[str, Any] = {"memlock": "unlimited", "nofile": 1048576, "service_user": "gpufleet"}
+NCCL: dict[str, Any] = {"socket_interface": None, "traffic_class": None, "service_level": None}
+
+# Field -> (pattern, variable, what is allowed).
+PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
+    "driver": (DRIVER, "gpu_stack_driver", 'a branch ("580"), a version ("580.178.04"), or "auto"'),
+    "pytorch": (PYTORCH, "gpu_stack_pytorch", 'a version, with the build after "+" if need be: "2.14", "2.14.1+cu130", "2.14+cpu"'),
+    "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks or quotes"),
+    "mirror_key_fingerprint": (FINGERPRINT, "gpu_stack_mirror_key_fingerprint", "40 hexadecimal digits"),
+    "pytorch_prefix": (ABSOLUTE_PATH, "conda_pytorch_prefix", "an absolute path of letters, digits and . _ + -"),
+    "wheel_index": (URL, "conda_pytorch_wheel_index", "an http, https or file URL, with {tag} where the build's tag goes"),
+}
+
+
+def _text(value: Any) -> str | None:
+    """Return a scalar as text; YAML makes 580 and 2.14 numbers, and an empty survey field is no answer."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return repr(value)
+    return str(value)
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], variable: str) -> str:
+    if value not in allowed:
+        raise Refusal(
+            "request.choice", f"{variable} is {value!r}; choose one of {', '.join(allowed)}", seen=value, allowed=list(allowed), variable=variable
+        )
+    return str(value)
+
+
+def _matching(value: Any, field: str) -> str | None:
+    pattern, variable, allowed = PATTERNS[field]
+    text = _text(value)
+    if text is not None and not pattern.fullmatch(text):
+        raise Refusal("request.form", f"{variable} is {text!r}; give {allowed}", seen=text, allowed=allowed, variable=variable)
+    return text
+
+
+def _number(value: Any, variable: str, low: int, high: int) -> int | None:
+    if value is None or value == "":
+        return None
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+        raise Refusal(
+            "request.range", f"{variable} is {value!r}; give a number from {low} to {high}", seen=value, allowed=[low, high], variable=variable
+        )
+    return int(text)
+
+
+def _mapping(value: Any, variable: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        raise Refusal("request.type", f"{variable} is {value!r}; give a mapping", seen=repr(value), allowed="a mapping", variable=variable)
+    return {**defaults, **{name: given for name, given in value.items() if given is not None and given != ""}}
+
+
+def _names(value: Any, variable: str, allowed: tuple[str, ...]) -> list[str]:
+    given = [value] if isinstance(value, str) and value else list(value or [])
+    for name in given:
+        if name not in allowed:
+            raise Refusal(
+                "request.choice", f"{variable} names {name!r}; choose from {', '.join(allowed)}", seen=name, allowed=list(allowed), variable=variable
+            )
+    return given
+
+
+def normalize(request: Any) -> dict[str, Any]:
+    """Return the request with every field present and of one type; raises Refusal for what could not be meant."""
+    if not isinstance(request, dict):
+        raise Refusal("request.type", f"the request is {type(request).__name__}, not a mapping", seen=repr(request), allowed="a mapping")
+    asked = {**DEFAULTS, **{name: value for name, value in request.items() if value is not None}}
+    for field in PATTERNS:
+        asked[field] = _matching(asked[field], field)
+    asked["pytorch_prefix"] = asked["pytorch_prefix"] or DEFAULTS["pytorch_prefix"]
+    asked["wheel_index"] = asked["wheel_index"] or DEFAULTS["wheel_index"]
+    asked["driver_source"] = _one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
+    asked["disruption"] = _one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
+    asked["takeover"] = _names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
+    if asked["mirror"]:
+        asked["mirror"] = asked["mirror"].rstrip("/")
+    if asked["mirror_key_fingerprint"]:
+        asked["mirror_key_fingerprint"] = asked["mirror_key_fingerprint"].upper()
+    asked["baseline"] = _baseline(asked["baseline"])
+    asked["nccl"] = _nccl(asked["nccl"])
+    fabric = _mapping(asked["fabric"], "gpu_fabric_*", {"group": None, "members": []})
+    asked["fabric"] = {"group": fabric["group"], "members": sorted(str(member) for member in fabric["members"])}
+    return asked
+
+
+def _baseline(value: Any) -> dict[str, Any]:
+    baseline = _mapping(value, "node_baseline_*", BASELINE)
+    memlock = str(baseline["memlock"])
+    if not LIMIT.fullmatch(memlock):
+        raise Refusal(
+            "request.form", f'node_baseline_memlock is {memlock!r}; give "unlimited" or a number of KiB',
+            seen=memlock, allowed='"unlimited" or KiB', variable="node_baseline_memlock",
+        )  # fmt: skip
+    user = str(baseline["service_user"])
+    if not NAME.fullmatch(user) or user == "root":
+        raise Refusal(
+            "request.form", f"node_baseline_service_user is {user!r}; give the name of an unprivileged account",
+            seen=user, allowed=NAME.pattern, variable="node_baseline_service_user",
+        )  # fmt: skip
+    nofile = _number(baseline["nofile"], "node_baseline_nofile", 1024, 1 << 30)
+    return {"memlock": memlock, "nofile": nofile, "service_user": user}
+
+
+def _nccl(value: Any) -> dict[str, Any]:
+    nccl = _mapping(value, "nccl_tuning_*", NCCL)
+    interface = _text(nccl["socket_interface"])
+    if interface is not None and not INTERFACE.fullmatch(interface):
+        raise Refusal(
+            "request.form", f"nccl_tuning_socket_interface is {interface!r}; give interface names as NCCL_SOCKET_IFNAME takes them",
+            seen=interface, allowed=INTERFACE.pattern, variable="nccl_tuning_socket_interface",
+        )  # fmt: skip
+    return {
+        "socket_interface": interface,
+        "traffic_class": _number(nccl["traffic_class"], "nccl_tuning_traffic_class", 0, 255),
+        "service_level": _number(nccl["service_level"], "nccl_tuning_service_level", 0, 15),
+    }

@@ -1,0 +1,36 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the filters of the collection, never this file, from outside of it.
+
+"""Versions of drivers, CUDA and PyTorch: dotted numbers."""
+
+from __future__ import annotations
+
+import re
+
+NUMBER = re.compile(r"\d+(\.\d+)*")
+
+
+def key(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, for comparison; raises ValueError for anything but dotted numbers."""
+    if not NUMBER.fullmatch(version):
+        raise ValueError(f"{version!r} is not a version")
+    return tuple(int(part) for part in version.split("."))
+
+
+def branch(version: str) -> int:
+    """Return the branch of a driver version: 580 for 580.178.04."""
+    return key(version)[0]
+
+
+def upstream(package_version: str) -> str:
+    """Return the vendor's version in a package's: 580.178.04 for 1:580.178.04-1ubuntu1."""
+    return package_version.rpartition(":")[2].partition("-")[0]
+
+
+def belongs(version: str, wanted: str) -> bool:
+    """Tell whether a version is the wanted one or a release of it: 2.13.0 belongs to 2.13."""
+    return key(version)[: len(key(wanted))] == key(wanted)
