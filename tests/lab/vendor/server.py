@@ -38,7 +38,7 @@ class Site:
         self.control = control
         self.log = log
         self.guard = threading.Lock()
-        self.made: dict[tuple[Any, ...], dict[str, bytes]] = {}
+        self.made: dict[str, tuple[tuple[Any, ...], dict[str, bytes], float]] = {}
         self.began = time.time()
 
     def faults(self) -> Faults:
@@ -46,15 +46,19 @@ class Site:
         return read_faults(self.control)
 
     def lists(self, platform: str, faults: Faults) -> tuple[dict[str, bytes], float]:
-        """Return the lists of a platform and their date. They are dated when the faults last changed, else apt would keep what it has."""
+        """Return the lists of a platform and their date.
+
+        They are dated when the faults last changed, and later than the lists before: apt keeps what it has when it is offered an older date.
+        """
         offer, forged = faults.offer(), faults.on("bad-signature", f"/{REPOSITORIES}/{platform}/{ARCHITECTURE_FOLDER}/InRelease") is not None
-        moment = (faults.moment or self.began) - (DAY if offer.older else 0.0)
-        moment = float(int(moment))
-        key = (platform, offer, forged, moment)
+        key = (offer, forged, faults.moment)
         with self.guard:
-            if key not in self.made:
-                self.made[key] = self.tree.lists(platform, offer, moment, forged=forged)
-            return self.made[key], moment
+            known = self.made.get(platform)
+            if not known or known[0] != key:
+                moment = max(float(int(faults.moment or self.began)), known[2] + 1 if known else 0.0)
+                dated = moment - DAY if offer.older else moment
+                self.made[platform] = known = (key, self.tree.lists(platform, offer, dated, forged=forged), moment)
+            return known[1], known[2] - DAY if offer.older else known[2]
 
     def find(self, path: str, faults: Faults) -> tuple[bytes | Path, float] | None:
         """Return the body of a path and when it was modified, or None when there is no such thing."""

@@ -1,0 +1,177 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The table of the vendor's packages: well formed, closed under its own relations, and named as the vendor names things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from lab.vendor.table import RELATION, Package, Platform, Table, TableError, check_row, load
+
+TABLE = load()
+PLATFORMS = {platform.name: platform for platform in TABLE.platforms}
+VARS = Path(__file__).resolve().parents[3] / "roles/gpu_stack/vars/main"
+LOCKSTEP = ("libcuda1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libnvidia-compute-580", "nvidia-utils-580", "nvidia-dkms-580-open")
+
+
+def released(table: Table, platform: Platform) -> list[Package]:
+    """Return the packages that are there on an ordinary day."""
+    return [package for package in table.packages(platform) if not package.release.unreleased]
+
+
+def compare(left: str, operator: str, right: str) -> bool:
+    """Compare two versions of the plain kind that this site has."""
+
+    def key(version: str) -> tuple[tuple[int, ...], str]:
+        upstream, _, revision = version.partition("-")
+        return tuple(int(part) for part in upstream.split(".")), revision
+
+    return {"=": key(left) == key(right), ">=": key(left) >= key(right), "<=": key(left) <= key(right)}[operator]
+
+
+def satisfied(relation: str, package: Package, others: list[Package]) -> bool:
+    """Tell whether one alternative of a dependency is met by the distribution or by packages of the same release."""
+    match = RELATION.match(relation)
+    assert match, relation
+    name, operator, version = match["name"], match["operator"], match["version"]
+    if name in TABLE.distribution:
+        return True
+    for other in others:
+        if other.release != package.release:
+            continue
+        if other.name == name and (not operator or compare(other.version, operator, version)):
+            return True
+        for provided in other.relations.get("provides", []):
+            offer = RELATION.match(provided)
+            assert offer, provided
+            if offer["name"] == name and (not operator or (offer["version"] and compare(offer["version"], operator, version))):
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_every_dependency_can_be_met_within_its_release(name: str) -> None:
+    packages = TABLE.packages(PLATFORMS[name])
+    unmet = [
+        f"{package.name} {package.version}: {item}"
+        for package in packages
+        for key in ("pre_depends", "depends", "recommends")
+        for item in package.relations.get(key, [])
+        if not any(satisfied(alternative, package, packages) for alternative in item.split(" | "))
+    ]
+    assert unmet == []
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_two_releases_a_branch_and_one_to_come(name: str) -> None:
+    packages = TABLE.packages(PLATFORMS[name])
+    for branch in PLATFORMS[name].branches:
+        there = {package.release.version for package in packages if package.release.branch == branch and not package.release.unreleased}
+        assert len(there) == 2, branch
+    assert {package.release.version for package in packages if package.release.unreleased} == {"580.195.03"}
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_versions_follow_the_platform_but_for_companions(name: str) -> None:
+    for package in TABLE.packages(PLATFORMS[name]):
+        companion = package.name.startswith(("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex"))
+        ending = "-1ubuntu1" if name == "ubuntu2404" and not companion else "-1"
+        assert package.version == package.release.version + ending
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_names_of_companions_lose_their_branch_at_580(name: str) -> None:
+    names: dict[int, set[str]] = {}
+    for package in TABLE.packages(PLATFORMS[name]):
+        names.setdefault(package.release.branch, set()).add(package.name)
+    assert {"nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "nvidia-driver-pinning-580", "nvidia-driver-pinning-580.178.04"} <= names[580]
+    if 535 in names:
+        assert {"nvidia-fabricmanager-535", "libnvidia-nscq-535"} <= names[535]
+        assert not {"nvidia-fabricmanager", "nvidia-imex", "nvidia-driver-pinning-535"} & names[535]
+
+
+def test_trixie_starts_with_branch_580_and_has_a_key_of_its_own() -> None:
+    assert PLATFORMS["debian13"].branches == (580,)
+    assert PLATFORMS["debian13"].key_file == "8793F200.pub"
+    assert PLATFORMS["debian12"].key_file == PLATFORMS["ubuntu2404"].key_file == "3bf863cc.pub"
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_no_file_is_in_two_packages_that_can_be_installed_together(name: str) -> None:
+    from lab.vendor.contents import entries
+
+    packages = released(TABLE, PLATFORMS[name])
+    for release in {package.release for package in packages}:
+        owners: dict[str, list[Package]] = {}
+        for package in packages:
+            if package.release == release:
+                for entry in entries(package):
+                    owners.setdefault(entry.path, []).append(package)
+        for path, several in owners.items():
+            for package in several:
+                others = {other.name for other in several} - {package.name}
+                apart = {RELATION.match(item)["name"] for item in package.relations.get("conflicts", [])}  # type: ignore[index]
+                offered = {
+                    other.name
+                    for other in several
+                    for item in other.relations.get("provides", [])
+                    if RELATION.match(item)["name"] in apart  # type: ignore[index]
+                }
+                assert others <= apart | offered, f"{path} is in {package.name} and {sorted(others)}"
+
+
+@pytest.mark.skipif(not (VARS / "driver.yml").exists(), reason="the catalog is not in this checkout")
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_what_the_catalog_installs_is_on_the_site(name: str) -> None:
+    catalog = yaml.safe_load((VARS / "driver.yml").read_text())
+    platform = PLATFORMS[name]
+    there = {(package.name, package.version) for package in released(TABLE, platform)}
+    rules = catalog["__gpu_stack_driver_packages"]
+    checked = 0
+    for entry in catalog["__gpu_stack_driver_branches"]:
+        branch = entry["branch"]
+        if branch not in platform.branches:
+            continue
+        rule = next(rule for rule in rules[platform.family] if rule["branches"][0] <= branch <= rule["branches"][1])
+        companions = next(rule for rule in rules["companions"] if rule["branches"][0] <= branch <= rule["branches"][1])
+        for version in entry["versions"]:
+            for names in (rule[key] for key in ("user_space", "kernel_open", "kernel_proprietary", "persistence")):
+                for package in names:
+                    assert (package.replace("{branch}", str(branch)), platform.version.replace("{v}", version)) in there
+                    checked += 1
+            assert (companions["fabric_manager"].replace("{branch}", str(branch)), f"{version}-1") in there
+    assert checked > 20
+
+
+@pytest.mark.skipif(not (VARS / "platforms.yml").exists(), reason="the catalog is not in this checkout")
+def test_the_site_has_the_folders_and_key_files_that_the_catalog_looks_for() -> None:
+    platforms = yaml.safe_load((VARS / "platforms.yml").read_text())["__gpu_stack_platforms"]
+    for name, platform in PLATFORMS.items():
+        assert platforms[name]["directory"] == name
+        assert platforms[name]["key_file"] == platform.key_file
+        assert platforms[name]["package_version"].replace("{version}", "{v}") == platform.version
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"name": "a"}, "description"),
+        ({"name": "a", "description": "x", "depend": ["b"]}, "unknown keys"),
+        ({"name": "a", "description": "x", "depends": ["B (=> 1)"]}, "no package relation"),
+        ({"name": "a", "description": "x", "files": [{"libary": "x.so"}]}, "no known kind"),
+        ({"name": "a", "description": "x", "files": [{"path": "/a", "text": "x", "link": "/b"}]}, "needs one of"),
+    ],
+)
+def test_a_row_that_means_nothing_is_refused(row: dict[str, object], message: str) -> None:
+    with pytest.raises(TableError, match=message):
+        check_row(row)
+
+
+def test_the_set_for_compute_is_in_lockstep() -> None:
+    found = {package.name: package for name in ("debian12", "ubuntu2404") for package in released(TABLE, PLATFORMS[name])}
+    assert set(LOCKSTEP) <= set(found)
+    for package in (found["nvidia-driver-cuda"], found["nvidia-kernel-open-dkms"], found["nvidia-utils-580"], found["nvidia-dkms-580-open"]):
+        assert any(item.endswith(f"(= {package.version})") for item in package.relations["depends"]), package.name
