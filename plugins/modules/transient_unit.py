@@ -94,7 +94,7 @@ unit:
       description: Exit status or signal of the program, or V(null).
       type: int
   sample: {"state": "failed", "result": "timeout", "exit_status": 15}
-results:
+documents:
   description: Content of each C(*.json) file in the folder of the unit, up to 4 MiB each, by its name.
   returned: when O(state=absent)
   type: dict
@@ -114,6 +114,7 @@ import shutil
 import stat
 import time
 import typing as t
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import Result, Runner
@@ -147,7 +148,7 @@ class TransientUnit:
     def __init__(self, name: str, runner: Runner, folder: str = "/run") -> None:
         self.name = name
         self.unit = name + ".service"
-        self.folder = os.path.join(folder, name)
+        self.folder = Path(folder, name)
         self.runner = runner
 
     def ask(self, argv: list[str], limit: float = 10.0) -> Result:
@@ -172,13 +173,13 @@ class TransientUnit:
         answer = self.ask([*argv, "_SYSTEMD_INVOCATION_ID=" + invocation, "+", "INVOCATION_ID=" + invocation])
         return answer.out.splitlines() if answer.rc == 0 else []
 
-    def results(self) -> dict[str, str]:
+    def documents(self) -> dict[str, str]:
         """The program's JSON files. It may be hostile: links and special files are not followed, sizes are limited."""
         found: dict[str, str] = {}
         with contextlib.suppress(OSError):
             folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                for name in sorted(os.listdir(folder)):
+                for name in sorted(os.listdir(folder)):  # noqa: PTH208 (the opened folder, not whatever its path means by now)
                     if name.endswith(".json"):
                         found.update(self.read(folder, name))
             finally:
@@ -212,20 +213,20 @@ class TransientUnit:
         shown = self.show()
         if verdict(shown)["state"] != "absent":
             raise UnitError("%s cannot be ended: it is %s" % (self.unit, shown.get("ActiveState")))
-        if os.path.isdir(self.folder) and not os.path.islink(self.folder):
+        if self.folder.is_dir() and not self.folder.is_symlink():
             shutil.rmtree(self.folder)
 
     def start(self, params: dict[str, t.Any], description: str) -> None:
         self.end()
-        os.mkdir(self.folder, 0o755)
+        self.folder.mkdir(0o755)
         for name, content in params["files"].items():
-            with open(os.open(os.path.join(self.folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
-                file.write(str(content))
+            (self.folder / name).write_text(str(content), encoding="utf-8")
+            (self.folder / name).chmod(0o644)
         properties = {
             "Description": description,
             "RuntimeDirectory": self.name,
             "RuntimeDirectoryPreserve": "yes",
-            "WorkingDirectory": self.folder,
+            "WorkingDirectory": str(self.folder),
             "RuntimeMaxSec": params["run_limit"],
             "TimeoutStopSec": STOP_LIMIT,
             "KillMode": "control-group",
@@ -235,7 +236,7 @@ class TransientUnit:
         }
         argv = ["systemd-run", "--quiet", "--no-ask-password", "--service-type=exec", "--remain-after-exit", "--unit=" + self.name]
         argv += ["--uid=" + params["user"], *("--property=%s=%s" % item for item in properties.items())]
-        argv += ["--setenv=%s=%s" % item for item in {"HOME": self.folder, **params["environment"]}.items()]
+        argv += ["--setenv=%s=%s" % item for item in {"HOME": str(self.folder), **params["environment"]}.items()]
         # systemd expands variables in arguments; a doubled dollar sign stands for itself.
         answer = self.ask([*argv, "--", *(word.replace("$", "$$") for word in params["argv"])], limit=30.0)
         if answer.rc != 0:
@@ -259,10 +260,10 @@ def run(module: AnsibleModule, unit: TransientUnit) -> dict[str, t.Any]:
             unit.start(params, description)
             shown = unit.show()
         return {"changed": True, "unit": verdict(shown)}
-    there = state != "absent" or os.path.isdir(unit.folder)
+    there = state != "absent" or unit.folder.is_dir()
     if there and not module.check_mode:
         shown = unit.wait(params["wait"])
-    answer = {"changed": there, "unit": verdict(shown), "results": unit.results(), "output": unit.output(shown.get("InvocationID", ""))}
+    answer = {"changed": there, "unit": verdict(shown), "documents": unit.documents(), "output": unit.output(shown.get("InvocationID", ""))}
     if there and not module.check_mode:
         unit.end()
     return answer

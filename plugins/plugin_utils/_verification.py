@@ -126,25 +126,29 @@ def nvlink(observed: Facts, _expected: Facts) -> Check:
 
 
 def ports(observed: Facts, expected: Facts) -> Check:
-    """RDMA ports: enough of them active, each as fast as the fastest of its kind."""
+    """RDMA ports: those of a kind (device and link layer) that is in use are all active and equally fast."""
     name = "inventory.fabric_ports"
-    nics = [nic for nic in observed.get("nics") or [] if not nic.get("virtual_function")]
+    kinds: dict[Any, list[Facts]] = {}
+    for nic in observed.get("nics") or []:
+        if not nic.get("virtual_function"):
+            kinds.setdefault((nic.get("device_id"), nic.get("link_layer")), []).append(nic)
+    used = [nics for nics in kinds.values() if sum(nic.get("state") == "ACTIVE" for nic in nics) * 2 > len(nics)]
     wanted = expected.get("nics")
-    if not nics and not wanted:
-        return check(name, None, "no RDMA device")
-    up = [nic for nic in nics if nic.get("state") == "ACTIVE"]
-    best: dict[Any, float] = {}
-    for nic in up:
-        best[nic.get("device_id")] = max(best.get(nic.get("device_id"), 0), nic.get("rate_gbps") or 0)
-    slow = [
-        f"{nic['name']} runs at {nic['rate_gbps']:g} Gb/s, its siblings at {best[nic.get('device_id')]:g}"
-        for nic in up
-        if nic.get("rate_gbps") and nic["rate_gbps"] < best[nic.get("device_id")]
-    ]
-    down = [f"{nic['name']} is {nic.get('state') or 'in an unknown state'}" for nic in nics if nic not in up]
-    enough = len(up) >= wanted if wanted is not None else not down
-    goal = f"{wanted if wanted is not None else len(nics)} active, equally fast"
-    return check(name, enough and not slow, f"{len(up)} of {len(nics)} active", goal, few([*down, *slow]))
+    if not used and not wanted:
+        return check(name, None, "no RDMA port in use" if kinds else "no RDMA device")
+    found = []
+    for nics in used:
+        best = max(nic.get("rate_gbps") or 0 for nic in nics)
+        for nic in nics:
+            if nic.get("state") != "ACTIVE":
+                found.append(f"{nic['name']} is {nic.get('state') or 'in an unknown state'}")
+            elif nic.get("rate_gbps") and nic["rate_gbps"] < best:
+                found.append(f"{nic['name']} runs at {nic['rate_gbps']:g} Gb/s, its siblings at {best:g}")
+    total = sum(len(nics) for nics in used)
+    active = sum(nic.get("state") == "ACTIVE" for nics in used for nic in nics)
+    return check(
+        name, not found and total >= (wanted or 0), f"{active} of {total} active", f"{max(total, wanted or 0)} active, equally fast", few(found)
+    )
 
 
 def pcie(observed: Facts, _expected: Facts) -> Check:
@@ -178,12 +182,14 @@ def memory(observed: Facts, _expected: Facts) -> Check:
 
 
 def memlock(observed: Facts, expected: Facts) -> Check:
+    """What a service may lock; observed in bytes, wanted in KiB."""
     wanted = expected.get("memlock")
     limits = (observed.get("limits") or {}).get("memlock") or {}
     if wanted is None:
         return check("inventory.memlock", None, limits or "unknown", None, "the plan sets no limit")
+    goal = str(wanted) if str(wanted) == "unlimited" else str(int(wanted) * 1024)
     seen = limits.get("service")
-    return check("inventory.memlock", None if seen is None else str(seen) == str(wanted), limits or None, wanted)
+    return check("inventory.memlock", None if seen is None else str(seen) == goal, limits or None, goal)
 
 
 INVENTORY: tuple[Callable[[Facts, Facts], Check], ...] = (
@@ -232,3 +238,24 @@ def node_checks(observed: Facts | None, expected: Facts, found: Facts, trouble: 
     if not observed:
         return [check("inventory.observed", False, "no observation", "an observation", trouble)]
     return [*(judge(observed, expected) for judge in INVENTORY), *framework(found, expected, trouble)]
+
+
+def shape(observed: Facts) -> dict[str, int]:
+    """What siblings in a fabric should have in common."""
+    nics = [nic for nic in observed.get("nics") or [] if nic.get("state") == "ACTIVE" and not nic.get("virtual_function")]
+    return {
+        "GPUs": len(observed.get("gpus") or []),
+        "active RDMA ports": len(nics),
+        "active NVLinks": sum(bool(link.get("active")) for gpu in observed.get("gpus") or [] for link in gpu.get("nvlinks") or []),
+    }
+
+
+def siblings(shapes: Mapping[str, Mapping[str, int]]) -> dict[str, Check]:
+    """Check of each host of a fabric against the best equipped of its siblings: a device that has vanished leaves no other trace."""
+    best = {name: max(mine[name] for mine in shapes.values()) for name in next(iter(shapes.values()), {})}
+    donors = {name: next(host for host, mine in shapes.items() if mine[name] == most) for name, most in best.items()}
+    found = {}
+    for host, mine in shapes.items():
+        less = [f"{mine[name]} {name}, {donors[name]} has {most}" for name, most in best.items() if mine[name] < most]
+        found[host] = check("inventory.siblings", not less if len(shapes) > 1 else None, mine, best, few(less))
+    return found

@@ -7,7 +7,7 @@
 """The collective stage, before and after: who takes part, how each host starts its share, and what came of it.
 
 A node is what one host found out about itself (see C(node)). A member that has no node did not answer. A job is the answer of the transient unit:
-C({unit, results, output}), where results are texts of JSON by file name.
+C({unit, documents, output}), where documents are texts of JSON by file name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, node_checks, verdict
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, node_checks, shape, verdict
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -30,6 +30,8 @@ def interface(observed: Facts | None, nccl: Facts) -> tuple[str | None, str | No
     wanted = str(nccl.get("NCCL_SOCKET_IFNAME", ""))
     if wanted.startswith("="):
         found = [entry for entry in found if entry["name"] in wanted[1:].split(",")]
+    elif wanted.startswith("^"):
+        found = [entry for entry in found if entry["type"] != "loopback" and not str(entry["name"]).startswith(tuple(wanted[1:].split(",")))]
     else:
         found = [entry for entry in found if entry.get("type") not in ("loopback", "bridge") and not str(entry["name"]).startswith(VIRTUAL)]
     found.sort(key=lambda entry: not entry.get("default_route"))
@@ -51,19 +53,23 @@ def node(observed: Facts | None, plan: Facts | None, answer: Facts | None) -> di
     plan, answer = plan or {}, answer or {}
     told = plan.get("verification") or {}
     expected = told.get("expected") or {}
-    found = parsed((answer.get("results") or {}).get("framework.json"))
+    found = parsed((answer.get("documents") or {}).get("framework.json"))
     trouble = str(answer.get("msg") or few([line for line in answer.get("output") or [] if line.strip()][-3:], 3))
     checks = node_checks(observed, expected, found, trouble)
     name, address = interface(observed, (plan.get("nccl") or {}).get("variables") or {})
     environment = managed(plan, "python_environment")
     reasons = [f"{one['id']} {one['seen']}" for one in checks if one["verdict"] == "fail" and one["id"] in NEEDED]
     reasons += [] if address else ["no interface with an IPv4 address"]
-    jobs = ((observed or {}).get("busy") or {}).get("jobs") or []
+    busy = (observed or {}).get("busy")
+    holders = [f"{holder.get('name')} {holder.get('pid')}" for holder in (busy or {}).get("jobs") or []]
+    # Who works here may be unknown; a host without GPUs has nothing to be held.
+    unknown = ["it is not known who holds its GPUs"] if busy is None and (observed or {}).get("gpus") else []
     return {
         "checks": checks,
         "ready": not reasons,
         "reason": few(reasons),
-        "busy": [f"{holder.get('name')} {holder.get('pid')}" for holder in jobs],
+        "busy": holders or unknown,
+        "shape": shape(observed or {}),
         "interface": name,
         "address": address,
         "backend": told.get("backend") or "gloo",
@@ -170,8 +176,8 @@ def parsed(value: object) -> dict[str, Any]:
 
 def notes(answer: Facts | None) -> list[dict[str, Any]]:
     """The last collective of each rank of a host, in the order of ranks."""
-    results = (answer or {}).get("results") or {}
-    found = [parsed(value) for name, value in results.items() if name.startswith("progress-")]
+    documents = (answer or {}).get("documents") or {}
+    found = [parsed(value) for name, value in documents.items() if name.startswith("progress-")]
     return sorted((note for note in found if "rank" in note), key=lambda note: int(note["rank"]))
 
 
@@ -233,7 +239,7 @@ def outcome(fabric: str, plan: Facts, answers: Mapping[str, Facts | None]) -> tu
         skipped = check("collective.finished", None, f"not started: {plan['reason']}")
         return told, {host: [skipped] for host in members}
     checks = {host: [ended(host, answers.get(host))] for host in members}
-    result = parsed(((answers.get(members[0]) or {}).get("results") or {}).get("result.json"))
+    result = parsed(((answers.get(members[0]) or {}).get("documents") or {}).get("result.json"))
     if not result:
         told["suspects"] = suspects(members, answers)
         told["reason"] = f"no result: look at {few(told['suspects'])} first" if told["suspects"] else "no result"

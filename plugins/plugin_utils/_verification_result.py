@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, verdict
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, siblings, verdict
 from ansible_collections.gpu.fleet.plugins.plugin_utils._verification_collective import outcome
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -31,13 +31,14 @@ def document(
     judged: list[dict[str, Any]] = []
     added: dict[str, list[Check]] = {}
     for fabric, plan in launches.items():
-        told, checks = outcome(fabric, plan, answers)
+        told, shares = outcome(fabric, plan, answers)
         judged.append(told)
-        added.update(checks)
+        alike = siblings({host: nodes[host]["shape"] for host in plan["members"] if nodes.get(host)})
+        added.update({host: [*([alike[host]] if host in alike else []), *found] for host, found in shares.items()})
     entries = []
     for host in hosts:
-        found = [*nodes[host]["checks"], *added.get(host, [])] if nodes.get(host) else [check("node.reachable", False, MISSING, "an answer")]
-        entries.append({"name": host, "verdict": verdict(found), "checks": found})
+        checks = [*nodes[host]["checks"], *added.get(host, [])] if nodes.get(host) else [check("node.reachable", False, MISSING, "an answer")]
+        entries.append({"name": host, "verdict": verdict(checks), "checks": checks})
     good = bool(entries) and all(entry["verdict"] == "pass" for entry in [*entries, *judged])
     largest = max(judged, key=lambda told: int(told["world_size"] or 0), default=None)
     return {
