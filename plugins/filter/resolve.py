@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve
 
 
 def resolve_stack(
@@ -46,9 +47,39 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
     return list(found)
 
 
+def refusals(hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return one line for each host whose plan is a refusal: what was seen, what is allowed, and which variable to set."""
+    found = []
+    for host in hosts:
+        refusal = (hostvars[host].get("__gpu_stack_plan") or {}).get("refusal")
+        if refusal:
+            advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
+            nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
+            found.append(f"{host}: {refusal['message']}.{advice}{nearest} [{refusal['rule']}]")
+    return found
+
+
+def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) -> list[str]:
+    """Return what of a role's items is not in its desired state."""
+    return _managed_plan.differing(items, states).get(role, [])
+
+
+def plan_table(hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the plans of hosts as the lines of a table."""
+    return _plan_table.lines({host: hostvars[host].get("__gpu_stack_plan") or {} for host in hosts})
+
+
 class FilterModule:
     """The resolver's filters."""
 
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
-        return {"resolve_stack": resolve_stack, "managed_ids": managed_ids, "fabric_of": fabric_of, "with_fabrics": with_fabrics}
+        return {
+            "differing": differing,
+            "fabric_of": fabric_of,
+            "managed_ids": managed_ids,
+            "plan_table": plan_table,
+            "refusals": refusals,
+            "resolve_stack": resolve_stack,
+            "with_fabrics": with_fabrics,
+        }

@@ -1,0 +1,173 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the modules of the collection, never this file, from outside of it.
+
+"""apt-get: a transaction that is read before it is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import typing as t
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _download
+
+LISTS = "/etc/apt/sources.list.d"
+KERNEL = re.compile(r"(linux-image|linux-modules|kernel-core)\b")
+INSTALL = re.compile(r"Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+) ")
+REMOVE = re.compile(r"(?:Remv|Purg) (\S+?)(?::\S+)? \[([^\]]+)\]")
+ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+UPDATE_SECONDS = 600
+INSTALL_SECONDS = 3600
+Change = t.Dict[str, t.Any]
+
+
+class Failed(Exception):
+    """The transaction cannot be made, or was not."""
+
+
+def installed() -> dict[str, str]:
+    """Version of each package that is wholly installed."""
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"],
+        stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+
+
+def missing(wanted: dict[str, str]) -> list[str]:
+    """Names of wanted packages that are not installed in the wanted version."""
+    present = installed()
+    return [name for name, version in wanted.items() if name not in present or (version and present[name] != version)]
+
+
+def parse(text: str) -> list[Change]:
+    """What C(apt-get --simulate) says it would do, by name: C([{name, from, to, action}])."""
+    found = []
+    for line in text.splitlines():
+        match = INSTALL.match(line)
+        if match:
+            name, old, new = match.groups()
+            found.append({"name": name, "from": old, "to": new, "action": "install" if old is None else "change"})
+        match = REMOVE.match(line)
+        if match:
+            found.append({"name": match.group(1), "from": match.group(2), "to": None, "action": "remove"})
+    return sorted(found, key=lambda change: str(change["name"]))
+
+
+def lower(one: str, two: str) -> bool:
+    """Whether version C(one) is lower than C(two), as dpkg orders them."""
+    return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False).returncode == 0
+
+
+def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) -> None:
+    """Refuse what nobody asked for; raises Failed."""
+    removed = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in may_remove]
+    if removed:
+        raise Failed("refused: the transaction would remove %s; name them in may_remove if that is meant" % ", ".join(removed))
+    kernels = [change["name"] for change in changes if change["to"] and KERNEL.match(change["name"]) and change["name"] not in wanted]
+    if kernels:
+        raise Failed("refused: the transaction would bring the kernel packages %s, which nobody asked for" % ", ".join(kernels))
+    lowered = [
+        "%s %s -> %s" % (change["name"], change["from"], change["to"])
+        for change in changes
+        if change["action"] == "change" and not wanted.get(change["name"]) and lower(change["to"], change["from"])
+    ]
+    if lowered:
+        raise Failed("refused: the transaction would lower %s, which nobody asked for" % ", ".join(lowered))
+
+
+class Apt:
+    """apt-get on the host, or in a private root that knows one repository more."""
+
+    def __init__(self, repository: dict[str, str] | None, lock_timeout: int) -> None:
+        self.repository = repository
+        self.options = ["-q", "-o", "DPkg::Lock::Timeout=%d" % lock_timeout, "-o", "APT::Get::AutomaticRemove=false", "-o", "Acquire::Retries=2"]
+        self.root: str | None = None
+
+    def __enter__(self) -> Apt:
+        if self.repository:
+            self.root = tempfile.mkdtemp(prefix="gpu-fleet-apt-")
+            try:
+                self.furnish(self.root, self.repository)
+            except BaseException:
+                shutil.rmtree(self.root)
+                raise
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        if self.root:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def furnish(self, root: str, repository: dict[str, str]) -> None:
+        """Give the private root the host's sources and the repository that is to come."""
+        # apt fetches as an account of its own, which must be able to look in.
+        os.chmod(root, 0o755)  # noqa: S103
+        for folder in ("sources", "lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(root, folder))
+        for name in os.listdir(LISTS):
+            if os.path.join(LISTS, name) != repository["path"]:
+                shutil.copy(os.path.join(LISTS, name), os.path.join(root, "sources"))
+        key = os.path.join(root, os.path.basename(repository["key_path"]))
+        try:
+            data = _download.key(repository["key_url"], repository["fingerprint"], 30)
+        except _download.Failed as error:
+            raise Failed(str(error)) from error
+        with open(key, "wb") as output:
+            output.write(data)
+        source = os.path.join(root, "sources", os.path.basename(repository["path"]))
+        with open(source, "w", encoding="utf-8") as text:
+            text.write(repository["content"].replace(repository["key_path"], key))
+        settings = {
+            "Dir::Etc::SourceParts": os.path.join(root, "sources"),
+            "Dir::State::Lists": os.path.join(root, "lists"),
+            "Dir::Cache": os.path.join(root, "cache"),
+        }
+        for name, value in settings.items():
+            self.options += ["-o", "%s=%s" % (name, value)]
+
+    def call(self, words: list[str], seconds: int) -> str:
+        """Run apt-get in a session of its own, so that the loss of the connection does not reach dpkg; returns its output."""
+        try:
+            done = subprocess.run(
+                ["apt-get", *self.options, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                universal_newlines=True, check=False, env=ENVIRONMENT, timeout=seconds, start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise Failed("apt-get is not on this host") from None
+        except subprocess.TimeoutExpired:
+            raise Failed("apt-get %s did not end within %d s" % (words[0], seconds)) from None
+        if done.returncode:
+            raise Failed("apt-get %s failed: %s" % (words[0], complaint(done.stdout)))
+        return done.stdout
+
+    def update(self) -> None:
+        """Fetch the lists; a source that fails is a failure, as otherwise an old list would decide."""
+        self.call(["update", "-o", "APT::Update::Error-Mode=any"], UPDATE_SECONDS)
+
+    def words(self, wanted: dict[str, str]) -> list[str]:
+        """Arguments that ask for the packages."""
+        names = ["%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items())]
+        return ["install", "-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", *names]
+
+    def simulate(self, wanted: dict[str, str]) -> list[Change]:
+        """What the transaction would do."""
+        return parse(self.call(["--simulate", *self.words(wanted)], UPDATE_SECONDS))
+
+    def install(self, wanted: dict[str, str]) -> None:
+        """Make the transaction; a file that the operator changed stays the operator's."""
+        self.call(["-o", "Dpkg::Options::=--force-confold", *self.words(wanted)], INSTALL_SECONDS)
+
+
+def complaint(output: str) -> str:
+    """The lines of apt's output that say what went wrong."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be)", line.strip())]
+    return " | ".join(telling[-12:] or lines[-6:])[-2000:]

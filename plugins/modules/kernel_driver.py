@@ -1,0 +1,160 @@
+#!/usr/bin/python
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kernel_driver
+short_description: Load or unload NVIDIA's kernel driver
+version_added: 0.1.0
+author: gpu.fleet contributors (@gpu-fleet)
+description:
+  - Loads the driver that is installed for the running kernel, or unloads it with everything that depends on it.
+  - Unloading stops the given services first and refuses while any other process has a device of the driver open.
+  - A driver of another version than the wanted one is never replaced here; unload it, change the packages, and load again.
+extends_documentation_fragment:
+  - gpu.fleet.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  state:
+    description: Whether the driver is loaded.
+    type: str
+    choices: [loaded, unloaded]
+    default: loaded
+  version:
+    description: Version that has to be loaded afterwards. Used with O(state=loaded).
+    type: str
+  units:
+    description: Services of the driver that may be stopped before unloading. Used with O(state=unloaded).
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Load the driver
+  gpu.fleet.kernel_driver:
+    version: 580.178.04
+
+- name: Unload it
+  gpu.fleet.kernel_driver:
+    state: unloaded
+    units: [nvidia-fabricmanager.service, nvidia-persistenced.service]
+"""
+
+RETURN = r"""
+version:
+  description: Version that is loaded at the end; null when none is.
+  returned: always
+  type: str
+  sample: 580.178.04
+"""
+
+import subprocess
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver
+from ansible_collections.gpu.fleet.plugins.module_utils._system import System
+
+# Users before what they use. https://github.com/NVIDIA/gpu-driver-container, function _unload_driver
+UNLOAD = ("nvidia_drm", "nvidia_modeset", "gdrdrv", "nvidia_fs", "nvidia_peermem", "nvidia_uvm", "nvidia")
+LOAD = ("nvidia", "nvidia-uvm")
+SECONDS = 120
+
+
+class Refused(Exception):
+    """The driver cannot be loaded or unloaded now."""
+
+
+def call(*words: str) -> None:
+    """Run a program; raises Refused with its own words."""
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False, timeout=SECONDS,
+    )
+    if done.returncode:
+        raise Refused("%s failed: %s" % (" ".join(words), done.stdout.strip()[-600:]))
+
+
+def version_now(system: System) -> str | None:
+    """Version of the loaded driver."""
+    found = _driver.loaded(system)
+    return found["version"] or "unknown" if found else None
+
+
+def strangers(system: System, units: list[str]) -> list[str]:
+    """Processes that have a device open and belong to none of the services."""
+    return ["%s (%s)" % (entry["name"], entry["pid"]) for entry in _driver.holders(system) if entry["unit"] not in units]
+
+
+def load(wanted: str | None, system: System) -> None:
+    """Load the driver and look whether it is the wanted one."""
+    now = version_now(system)
+    if now is None:
+        for name in LOAD:
+            call("modprobe", name)
+        now = version_now(system)
+    if wanted and now != wanted:
+        raise Refused("driver %s is loaded and %s is wanted; unload it first" % (now, wanted))
+
+
+def unload(units: list[str], system: System) -> None:
+    """Stop the services and take the modules out."""
+    found = strangers(system, units)
+    if found:
+        raise Refused("the driver cannot be unloaded: %s has its devices open" % ", ".join(found))
+    for unit in units:
+        # A service that was never installed is as good as stopped.
+        if system.exists("/usr/lib/systemd/system/" + unit) or system.exists("/etc/systemd/system/" + unit):
+            call("systemctl", "stop", unit)
+    end = time.monotonic() + 10
+    while _driver.holders(system) and time.monotonic() < end:
+        time.sleep(0.2)
+    for name in UNLOAD:
+        if system.exists("/sys/module/" + name):
+            call("modprobe", "-r", name)
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["loaded", "unloaded"], "default": "loaded"},
+            "version": {"type": "str"},
+            "units": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    system = System("/", float(SECONDS))
+    wanted = module.params["version"]
+    before = version_now(system)
+    loading = module.params["state"] == "loaded"
+    changes = (before is None) if loading else (before is not None)
+    try:
+        if module.check_mode:
+            found = [] if loading or not changes else strangers(system, module.params["units"])
+            if found:
+                raise Refused("the driver cannot be unloaded: %s has its devices open" % ", ".join(found))
+        elif loading:
+            load(wanted, system)
+        elif changes:
+            unload(module.params["units"], system)
+    except (Refused, subprocess.TimeoutExpired) as error:
+        module.fail_json(msg=str(error), version=version_now(system))
+    after = (wanted or "loaded" if loading else None) if module.check_mode else version_now(system)
+    if module.check_mode and not changes:
+        after = before
+    diff = {"before": "driver loaded: %s\n" % before, "after": "driver loaded: %s\n" % after}
+    module.exit_json(changed=changes, version=after, diff=diff)
+
+
+if __name__ == "__main__":
+    main()
