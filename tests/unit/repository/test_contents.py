@@ -1,0 +1,104 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the repository holds, and what it must not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tools.common import BIN, CHECKOUT, environment
+
+HEADED = (".py", ".yml", ".yaml", ".cfg", ".toml", ".c", ".sh")
+LICENCE = "SPDX-License-Identifier: GPL-3.0-or-later"
+
+
+def test_every_source_file_has_its_licence(files: list[Path]) -> None:
+    """Three lines at the top: who, which licence, and its identifier. What stands in for a vendor's own file (payload) has none."""
+    missing = []
+    for path in files:
+        if path.suffix not in HEADED or path.parts[0] == "changelogs" or "payload" in path.parts:
+            continue
+        head = (CHECKOUT / path).read_text(errors="replace")[:800]
+        if head.strip() and LICENCE not in head:
+            missing.append(str(path))
+    assert not missing
+
+
+def test_no_registry_is_named(files: list[Path]) -> None:
+    """Where packages come from is the machine's business: its pip and apt settings are used as they are."""
+    # Put together here, so that this file does not name them either.
+    hosts = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("deb", "debian", "org"), ("npmjs", "org"), ("galaxy", "ansible", "com"))]
+    named = [str(path) for path in files for host in hosts if (CHECKOUT / path).is_file() and host in (CHECKOUT / path).read_text(errors="replace")]
+    assert not named
+
+
+def test_nothing_unfinished(files: list[Path]) -> None:
+    """No note to oneself, no test that is switched off."""
+    # Put together here, so that this file does not hold them either.
+    marks = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX")) + r")\b(?!_)|pytest\." + r"skip\(|mark\." + r"xfail")
+    found = [
+        f"{path}:{number}: {line.strip()[:80]}"
+        for path in files
+        if path.suffix in HEADED
+        for number, line in enumerate((CHECKOUT / path).read_text(errors="replace").splitlines(), 1)
+        if marks.search(line)
+    ]
+    assert not found
+
+
+def test_the_links_that_make_a_checkout_the_collection() -> None:
+    """Every top entry that an installation runs is linked, relatively, and nothing else is."""
+    folder = CHECKOUT / "collections" / "ansible_collections" / "gpu" / "fleet"
+    links = {path.name: os.readlink(path) for path in folder.iterdir()}
+    assert links == {name: f"../../../../{name}" for name in ("galaxy.yml", "meta", "playbooks", "plugins", "roles")}
+    assert all((folder / name).exists() for name in links)
+
+
+def test_lint_hides_nothing() -> None:
+    """The skip and warn lists are empty, the profile is production, and nothing is ignored by file."""
+    settings = yaml.safe_load((CHECKOUT / ".ansible-lint").read_text())
+    assert settings["profile"] == "production" and settings["skip_list"] == [] and not settings.get("warn_list")
+    assert not (CHECKOUT / ".ansible-lint-ignore").exists()
+    assert not list((CHECKOUT / "tests" / "sanity").glob("ignore-*.txt"))
+    disabled = subprocess.run(["git", "grep", "-nE", "# *noqa *:? *[a-z]+[[-]", "--", "roles", "playbooks"], cwd=CHECKOUT, capture_output=True, text=True)
+    assert disabled.stdout == ""
+
+
+def test_ansible_cfg_leaves_security_alone() -> None:
+    """No setting weakens host keys, privilege or logging."""
+    text = "\n".join(line for line in (CHECKOUT / "ansible.cfg").read_text().splitlines() if not line.startswith("#"))
+    assert not re.search(r"(?i)host_key_checking|StrictHostKeyChecking|UserKnownHosts|no_log|become|allow_world|vault", text)
+
+
+@pytest.mark.parametrize("inventory", ["prod", "single"])
+def test_example_inventories_are_complete(inventory: str) -> None:
+    """Each example lists the tasks of site.yml without a host to reach, and draws its groups."""
+    folder = CHECKOUT / "inventories" / inventory
+    listed = subprocess.run(
+        [BIN / "ansible-playbook", "site.yml", "-i", folder, "--list-tasks"], cwd=CHECKOUT, env=environment(), capture_output=True, text=True
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.count("TAGS:") > 5
+    assert "WARNING" not in listed.stderr, listed.stderr
+    drawn = subprocess.run([BIN / "ansible-inventory", "-i", folder, "--graph"], cwd=CHECKOUT, env=environment(), capture_output=True, text=True)
+    assert drawn.returncode == 0 and "@gpu_nodes:" in drawn.stdout, drawn.stderr + drawn.stdout
+    assert "WARNING" not in drawn.stderr, drawn.stderr
+
+
+def test_inventories_set_scalars_that_roles_declare() -> None:
+    """What an inventory sets is an option of some role; a spelling mistake would be obeyed by nobody."""
+    declared: set[str] = set()
+    for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
+        for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
+            declared |= set(entry.get("options") or {})
+    declared |= {"gpu_stack_lock", "gpu_stack_pending_ok", "gpu_stack_relock"}
+    for path in sorted((CHECKOUT / "inventories").rglob("group_vars/**/*.yml")):
+        names = {name for name in yaml.safe_load(path.read_text()) or {} if not name.startswith("ansible_")}
+        assert names <= declared, f"{path.relative_to(CHECKOUT)}: {sorted(names - declared)}"

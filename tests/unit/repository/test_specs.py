@@ -1,0 +1,98 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A role's defaults and its argument specs say the same, both ways and in value."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.common import CHECKOUT
+
+ROLES = sorted(path.parents[1].name for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"))
+# Variables of other roles that a role reads by their public name are declared by the role that owns them.
+OWNERS = sorted(ROLES, key=len, reverse=True)
+
+
+def specs(role: str) -> dict[str, dict[str, Any]]:
+    """Return the options of a role, over all its entry points."""
+    given = yaml.safe_load((CHECKOUT / "roles" / role / "meta" / "argument_specs.yml").read_text())
+    merged: dict[str, dict[str, Any]] = {}
+    for entry in given["argument_specs"].values():
+        for name, option in (entry.get("options") or {}).items():
+            merged[name] = option
+    return merged
+
+
+def defaults(role: str) -> dict[str, Any]:
+    """Return the defaults of a role."""
+    path = CHECKOUT / "roles" / role / "defaults" / "main.yml"
+    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+
+
+def test_every_role_has_specs() -> None:
+    """No role goes without argument specs."""
+    assert sorted(path.name for path in (CHECKOUT / "roles").iterdir() if path.is_dir()) == ROLES
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_default_is_specified_with_its_value(role: str) -> None:
+    """What defaults/main.yml sets is an option with the same default; a templated default is documented instead."""
+    options = specs(role)
+    for name, value in defaults(role).items():
+        if name.startswith("__"):
+            continue
+        assert name in options, f"{name} has no spec"
+        option = options[name]
+        assert option.get("type"), f"{name} has no type"
+        assert not option.get("required"), f"{name} is required and has a default"
+        if isinstance(value, str) and "{{" in value:
+            assert "default" not in option, f"{name} follows other variables; say so in its description"
+        elif value is not None:
+            assert option.get("default") == value, f"{name}: default {value!r}, spec {option.get('default')!r}"
+        else:
+            assert option.get("default") is None
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_option_has_a_default_or_is_required(role: str) -> None:
+    """What the specs promise of the role's own variables is in defaults/main.yml."""
+    known = defaults(role)
+    for name, option in specs(role).items():
+        if name.startswith("__"):
+            continue
+        assert next((owner for owner in OWNERS if name.startswith(f"{owner}_")), None) is not None, f"{name} belongs to no role"
+        if name.startswith(f"{role}_"):
+            assert option.get("required") or name in known, f"{name} is neither required nor set in defaults/main.yml"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_names_begin_with_the_role(role: str) -> None:
+    """Public names are role_x, internal ones __role_x; nothing that a user sets stands in vars/."""
+    assert all(re.match(rf"(__)?{role}_", name) for name in defaults(role))
+    for path in sorted((CHECKOUT / "roles" / role).glob("vars/**/*.yml")):
+        names = set(yaml.safe_load(path.read_text()) or {})
+        assert all(name.startswith("__") for name in names), f"{path.relative_to(CHECKOUT)}: {sorted(names)}"
+
+
+def registered(tasks: list[Any]) -> set[str]:
+    """Return the names that tasks register, blocks included."""
+    found = set()
+    for task in tasks:
+        found |= {task["register"]} if "register" in task else set()
+        for part in ("block", "rescue", "always"):
+            found |= registered(task.get(part) or [])
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_registered_names_are_internal(role: str) -> None:
+    """What a task registers is no interface, unless defaults name it so."""
+    for path in sorted(Path(CHECKOUT / "roles" / role / "tasks").glob("*.yml")):
+        for name in registered(yaml.safe_load(path.read_text()) or []):
+            assert name.startswith("__"), f"{path.relative_to(CHECKOUT)} registers {name}"

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs the tests: `unit`, `role NAME`, or `all`; the last line is pytest's summary."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from lab.machine import check
+from lab.paths import LabError
+
+from tools.common import BIN, BUILD, CHECKOUT, environment, run
+
+# What fails fast comes first; what needs hosts comes in the order in which one part builds on another.
+EVERYTHING = ("tests/static", "tests/unit", "tests/hardware", "tests/roles", "tests/integration")
+
+
+def pytest(*words: str) -> int:
+    """Run pytest on the checkout."""
+    reports = BUILD / "test"
+    reports.mkdir(parents=True, exist_ok=True)
+    return run([BIN / "pytest", "--junit-xml", reports / "junit.xml", *words], environment())
+
+
+def role_test(role: str) -> int:
+    """Run the scenario of a role."""
+    if not (CHECKOUT / "molecule" / role / "molecule.yml").exists():
+        known = sorted(path.parent.name for path in (CHECKOUT / "molecule").glob("*/converge.yml"))
+        print(f"make test-role: no scenario for role {role!r}; say ROLE= one of {', '.join(known)}", file=sys.stderr)
+        return 2
+    return pytest("--verbose", "tests/roles/test_roles.py", "-k", f"test_role[{role}]")
+
+
+def main(words: list[str]) -> int:
+    """Run what the command line names."""
+    if words == ["unit"]:
+        return pytest("tests/unit", "--numprocesses=2", "--timeout=60")
+    try:
+        check()
+    except LabError as error:
+        print(f"make test: {error} (make test-unit needs none of it)", file=sys.stderr)
+        return 1
+    if len(words) == 2 and words[0] == "role":
+        return role_test(words[1])
+    if words == ["all"]:
+        present = [folder for folder in EVERYTHING if (CHECKOUT / folder).is_dir()]
+        return pytest("--verbose", "--timeout=1200", *present)
+    print(__doc__, file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("interrupted; the same command starts over, `tests/lab/lab down` ends a lab that is left", file=sys.stderr)
+        sys.exit(130)
