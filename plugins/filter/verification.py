@@ -22,11 +22,16 @@ def record(found: Mapping[str, Any], host: str, fingerprint: str) -> dict[str, A
     return result.record(host, found, fingerprint)
 
 
+def framework_failures(answer: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    return result.failures({"checks": collective.framework_checks(answer, expected)})
+
+
 class FilterModule:
     """The filters by their names."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         return {
+            "framework_failures": framework_failures,
             "verification_node": collective.node,
             "verification_collectives": collective.collectives,
             "verification_job": job,

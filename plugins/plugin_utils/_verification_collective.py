@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, node_checks, shape, verdict
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import Check, check, few, framework, node_checks, shape, verdict
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -45,6 +45,18 @@ def managed(plan: Facts, kind: str) -> str | None:
     return next((str(entry["id"]) for entry in plan.get("managed") or [] if entry["kind"] == kind), None)
 
 
+def framework_answer(answer: Facts) -> tuple[dict[str, Any], str]:
+    """What a framework said of itself, and why it said nothing."""
+    found = parsed((answer.get("documents") or {}).get("framework.json"))
+    return found, str(answer.get("msg") or few([line for line in answer.get("output") or [] if line.strip()][-3:], 3))
+
+
+def framework_checks(answer: Facts, expected: Facts) -> list[Check]:
+    """Checks of the framework stage alone."""
+    found, trouble = framework_answer(answer)
+    return framework(found, expected, trouble)
+
+
 def node(observed: Facts | None, plan: Facts | None, answer: Facts | None) -> dict[str, Any]:
     """What a host found out about itself: its checks, and what its share of the collective needs.
 
@@ -53,9 +65,7 @@ def node(observed: Facts | None, plan: Facts | None, answer: Facts | None) -> di
     plan, answer = plan or {}, answer or {}
     told = plan.get("verification") or {}
     expected = told.get("expected") or {}
-    found = parsed((answer.get("documents") or {}).get("framework.json"))
-    trouble = str(answer.get("msg") or few([line for line in answer.get("output") or [] if line.strip()][-3:], 3))
-    checks = node_checks(observed, expected, found, trouble)
+    checks = node_checks(observed, expected, *framework_answer(answer))
     name, address = interface(observed, (plan.get("nccl") or {}).get("variables") or {})
     environment = managed(plan, "python_environment")
     reasons = [f"{one['id']} {one['seen']}" for one in checks if one["verdict"] == "fail" and one["id"] in NEEDED]
