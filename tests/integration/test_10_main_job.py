@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.client import Lab
-
 from integration.harness import Outcome, footprint, observation, plan, play
+from lab.client import Lab
 
 HOSTS = ("n1", "n2")
 

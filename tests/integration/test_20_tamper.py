@@ -9,9 +9,8 @@ import json
 from typing import Any
 
 import pytest
-from lab.client import Lab
-
 from integration.harness import Outcome, observation, plan, play
+from lab.client import Lab
 
 HOST = "n1"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from lab.client import Lab
-
 from integration.harness import footprint, plan, play
+from lab.client import Lab
 
 OTHER_VERSION = "580.159.04"
 

@@ -10,9 +10,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lab.client import Lab
-
 from integration.harness import footprint, play
+from lab.client import Lab
 
 
 def test_a_pulled_plug_is_named_and_the_same_command_finishes_later(plain_pair: Lab, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from tools.common import BIN, CHECKOUT, environment
 
-TOP = {"meta", "plugins", "roles", "playbooks", "docs", "changelogs", "MANIFEST.json", "FILES.json", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"}
+PAPERS = {"docs", "changelogs", "MANIFEST.json", "FILES.json", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"}
+TOP = {"meta", "plugins", "roles", "playbooks"} | PAPERS
 PLAYBOOKS = ("site", "preflight", "single_node", "infiniband_cluster", "verify")
 
 
@@ -25,8 +26,9 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a fresh build, made from the files that git knows."""
     folder = tmp_path_factory.mktemp("artifact")
     done = subprocess.run(
-        [BIN / "ansible-galaxy", "collection", "build", CHECKOUT, "--output-path", folder], env=environment(), capture_output=True, text=True, cwd=folder
-    )
+        [BIN / "ansible-galaxy", "collection", "build", CHECKOUT, "--output-path", folder],
+        env=environment(), capture_output=True, text=True, cwd=folder,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return next(folder.glob("gpu-fleet-*.tar.gz"))
 
@@ -100,13 +102,15 @@ def test_site_is_sound_on_each_supported_controller(version: str, core: str) -> 
         venv = BIN.parent
     else:
         made = subprocess.run(
-            [CHECKOUT / "tools" / "bootstrap", str(interpreter(version))], env={**os.environ, "GPU_FLEET_VENV": str(venv)}, capture_output=True, text=True
-        )
+            [CHECKOUT / "tools" / "bootstrap", str(interpreter(version))],
+            env={**os.environ, "GPU_FLEET_VENV": str(venv)}, capture_output=True, text=True,
+        )  # fmt: skip
         assert made.returncode == 0, made.stdout + made.stderr
     env = environment(PATH=f"{venv}/bin:{os.environ['PATH']}")
     shown = subprocess.run([venv / "bin" / "ansible", "--version"], env=env, capture_output=True, text=True, cwd=CHECKOUT)
     assert f"[core {core}." in shown.stdout, shown.stdout + shown.stderr
     checked = subprocess.run(
-        [venv / "bin" / "ansible-playbook", "site.yml", "-i", "inventories/prod", "--syntax-check"], env=env, capture_output=True, text=True, cwd=CHECKOUT
-    )
+        [venv / "bin" / "ansible-playbook", "site.yml", "-i", "inventories/prod", "--syntax-check"],
+        env=env, capture_output=True, text=True, cwd=CHECKOUT,
+    )  # fmt: skip
     assert checked.returncode == 0, checked.stderr
