@@ -1,0 +1,132 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hardware as it is now: the description of the machine with the faults it has."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+DESCRIPTION = "/etc/lab/hw.json"
+FAULTS = "/var/lib/lab/faults.json"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+GENERATIONS = {2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}
+
+Entry = dict[str, Any]
+
+
+def boot_id() -> str:
+    """Return the id of this boot."""
+    with open(BOOT_ID) as file:
+        return file.read().strip()
+
+
+def load_faults() -> list[Entry]:
+    """Return the faults of this host: {kind, target, more, boot}."""
+    try:
+        with open(FAULTS) as file:
+            faults: list[Entry] = json.load(file)
+            return faults
+    except FileNotFoundError:
+        return []
+
+
+def save_faults(faults: list[Entry]) -> None:
+    """Keep the faults over reboots."""
+    os.makedirs(os.path.dirname(FAULTS), exist_ok=True)
+    with open(FAULTS + ".part", "w") as file:
+        json.dump(faults, file)
+    os.replace(FAULTS + ".part", FAULTS)
+
+
+class Machine:
+    """A described machine with its faults applied. Every face is drawn from one of these."""
+
+    def __init__(self, description: Entry, faults: list[Entry], boot: str) -> None:
+        """Apply faults to a description; `boot` is the id of the present boot."""
+        self.description = description
+        self.faults = faults
+        self.boot = boot
+        self.system: Entry = description["system"]
+        self.numa: list[Entry] = description["numa"]
+        # A GPU that fell off the bus is still in the tree, dead; from the next boot on it is not found at all.
+        fallen = {fault["target"]: fault["boot"] == boot for fault in faults if fault["kind"] == "gpu-off-bus"}
+        self.dead = {address for address, now in fallen.items() if now}
+        gone = set(fallen) - self.dead
+        self.pci: list[Entry] = [function for function in description["pci"] if function["address"] not in gone]
+        self.by_address: dict[str, Entry] = {function["address"]: function for function in self.pci}
+        self.gpus: list[Entry] = []
+        for gpu in description["gpus"]:
+            if gpu["address"] not in gone:
+                self.gpus.append({**gpu, "index": len(self.gpus), "spec": description["gpu_models"][gpu["model"]]})
+        self.nvswitches: list[str] = [address for address in description["nvswitches"] if address in self.by_address]
+        self.nvlink: Entry | None = description["nvlink"]
+        self.rdma: list[Entry] = [self._port(entry) for entry in description["rdma"]]
+        self.interfaces: list[Entry] = description["interfaces"]
+        self.modules: list[Entry] = description["modules"]
+
+    def has(self, kind: str, target: str | None = None) -> bool:
+        """Tell whether a fault is present."""
+        return any(fault["kind"] == kind and target in (None, fault["target"]) for fault in self.faults)
+
+    def _port(self, entry: Entry) -> Entry:
+        """Add the state of an RDMA device's port: state, physical state, rate in Gbit/s."""
+        down = next((fault for fault in self.faults if fault["kind"] == "ib-down" and fault["target"] == entry["name"]), None)
+        half = self.has("nic-half-rate", entry["name"])
+        gbps = entry["gbps"] // 2 if half else entry["gbps"]
+        if down is None:
+            return {**entry, "state": "4: ACTIVE", "physical": "5: LinkUp", "gbps": gbps}
+        if down["more"] == "no-subnet-manager":
+            return {**entry, "state": "2: INIT", "physical": "5: LinkUp", "gbps": gbps}
+        return {**entry, "state": "1: DOWN", "physical": "3: Disabled" if down["more"] == "disabled" else "2: Polling", "gbps": 10}
+
+    def width(self, function: Entry) -> int | None:
+        """Return the lanes that a function's link has now."""
+        full: int | None = function["width"]
+        return min(full, 8) if full and self.has("pcie-x8", function["address"]) else full
+
+    def generation(self, function: Entry) -> int | None:
+        """Return the PCIe generation of a function's link."""
+        return GENERATIONS[function["speed"]] if function["speed"] else None
+
+    def ancestors(self, address: str) -> list[str]:
+        """Return the bridges above a function, nearest first."""
+        found = []
+        parent = self.by_address[address]["parent"]
+        while parent:
+            found.append(parent)
+            parent = self.by_address[parent]["parent"]
+        return found
+
+    def sysfs_path(self, address: str) -> str:
+        """Return where a function lives below /sys/devices."""
+        chain = [address, *self.ancestors(address)]
+        return "/".join(["pci" + self.by_address[address]["root"], *reversed(chain)])
+
+    def cpus_of(self, node: int) -> str:
+        """Return the CPU list of a NUMA node; of all nodes when a device has none."""
+        lists = [entry["cpus"] for entry in self.numa if entry["id"] == node or node == -1]
+        return ",".join(text for text in lists if text)
+
+    def links(self, address: str) -> list[tuple[str | None, bool]]:
+        """Return a GPU's NVLinks: what is at the other end, and whether the link is up."""
+        if self.nvlink is None:
+            return []
+        ends: list[str | None] = self.nvlink["links"].get(address, [])
+        down = {number for fault in self.faults if fault["kind"] == "link-down" and fault["target"] == address for number in fault["more"]}
+        return [(end, number not in down) for number, end in enumerate(ends)]
+
+    def nvlinks_between(self, one: str, other: str) -> int:
+        """Return how many links bind two GPUs: those that lead to each other, or what both have up into the switches."""
+        first, second = self.links(one), self.links(other)
+        if any(end in self.nvswitches for end, _ in first):
+            return min(sum(up for _, up in first), sum(up for _, up in second))
+        return min(sum(up and end == other for end, up in first), sum(up and end == one for end, up in second))
+
+
+def load() -> Machine:
+    """Return this host's machine."""
+    with open(DESCRIPTION) as file:
+        return Machine(json.load(file), load_faults(), boot_id())

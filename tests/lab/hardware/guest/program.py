@@ -1,0 +1,28 @@
+#!/usr/bin/python3 -IS
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every program of the lab's hardware: the name that it is called by says which one."""
+
+import importlib
+import os
+import sys
+
+sys.path.insert(0, "/usr/local/lib/lab")
+# Program -> module and function.
+PROGRAMS = {
+    "nvidia-smi": "smi:main",
+    "nvidia-persistenced": "persistenced:main",
+    "nvidia-modprobe": "modprobe:main",
+    "nv-fabricmanager": "fabricmanager:main",
+    "nvidia-imex": "services:imex",
+    "lab-kernel": "kernel:main",
+    "lab-fault": "faults:main",
+    "lab-hw": "boot:main",
+    "hold-gpu": "hold:main",
+    "mokutil": "secureboot:main",
+}
+
+if __name__ == "__main__":
+    module, function = PROGRAMS[os.path.basename(sys.argv[0])].split(":")
+    sys.exit(getattr(importlib.import_module("labhw." + module), function)(sys.argv[1:]))
