@@ -57,6 +57,7 @@ def install(root: Path) -> None:
     if built.returncode:
         raise LabError(f"the lab's library does not build: {built.stderr.strip()[-300:]}")
     (root / "etc/ld.so.preload").write_text(f"/{SHIM}\n")
+    _module_index(root)
     link = root / "usr/local/bin/mokutil"
     link.unlink(missing_ok=True)
     link.symlink_to(f"/{HOME}/mokutil")
@@ -67,6 +68,20 @@ def install(root: Path) -> None:
     for unit in WANTED:
         (wants / unit).unlink(missing_ok=True)
         (wants / unit).symlink_to(f"/{UNITS}/{unit}")
+
+
+def _module_index(root: Path) -> None:
+    """Give the reported kernel the files beside its modules that its own package would bring; kmod asks for them."""
+    release = root / "etc/lab/kernel-release"
+    if not release.exists():
+        return
+    folder = root / "lib/modules" / release.read_text().strip()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
+        (folder / name).touch()
+    done = subprocess.run(["chroot", str(root), "depmod", folder.name], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"depmod: {done.stderr.strip()[-300:]}")
 
 
 def wear(host_root: Path, profile: str, identity: str | None = None) -> None:

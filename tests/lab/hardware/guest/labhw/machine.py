@@ -57,6 +57,11 @@ class Machine:
         gone = set(fallen) - self.dead
         self.pci: list[Entry] = [function for function in description["pci"] if function["address"] not in gone]
         self.by_address: dict[str, Entry] = {function["address"]: function for function in self.pci}
+        # What hangs directly on the downward port of a bridge. An upstream port's link is the one above it.
+        self.below: dict[str, list[str]] = {}
+        for function in self.pci:
+            if function["parent"] and self.by_address[function["parent"]]["role"] in ("root_port", "downstream"):
+                self.below.setdefault(function["parent"], []).append(function["address"])
         self.gpus: list[Entry] = []
         for gpu in description["gpus"]:
             if gpu["address"] not in gone:
@@ -83,9 +88,10 @@ class Machine:
         return {**entry, "state": "1: DOWN", "physical": "3: Disabled" if down["more"] == "disabled" else "2: Polling", "gbps": 10}
 
     def width(self, function: Entry) -> int | None:
-        """Return the lanes that a function's link has now."""
+        """Return the lanes that a function's link has now; a link has them at both its ends."""
         full: int | None = function["width"]
-        return min(full, 8) if full and self.has("pcie-x8", function["address"]) else full
+        ends = {function["address"], *self.below.get(function["address"], ())}
+        return min(full, 8) if full and any(self.has("pcie-x8", end) for end in ends) else full
 
     def generation(self, function: Entry) -> int | None:
         """Return the PCIe generation of a function's link."""

@@ -90,8 +90,6 @@ def update(root: str, tree: Tree) -> None:
     """Turn what an earlier tree wrote into this one."""
     with open(REMEMBERED) as file:
         before: list[str] = json.load(file)
-    for path, content in tree.items():
-        put(root, path, content)
     for path in sorted(set(before) - set(tree), reverse=True):
         target = f"{root}/{path}"
         try:
@@ -100,4 +98,7 @@ def update(root: str, tree: Tree) -> None:
         except OSError:
             # Already gone, or the folder holds something else.
             continue
+    # Last, since emptied folders went with what was in them.
+    for path, content in tree.items():
+        put(root, path, content)
     remember(tree)
