@@ -21,6 +21,7 @@ from lab.hosts import HostSpec
 from lab.images import lowers
 from lab.machine import check, say
 from lab.paths import CACHE, LabError, LabPaths, default_name
+from lab.vendor import prepare_wheels
 
 __all__ = ["HostSpec", "Lab", "LabError"]
 START_SECONDS = 600.0
@@ -105,6 +106,11 @@ class Lab:
         for image in sorted({host.image for host in hosts}):
             # Built here and not in the daemon, so that its progress is seen and Ctrl-C reaches it.
             lowers(image)
+        try:
+            prepare_wheels(CACHE)
+        except LabError as error:
+            # Most of what a lab is for needs no torch; what does fails at its own install with this said before.
+            say(f"the site has no wheels: {error}")
         self.start()
         wanted = [{"name": host.name, "image": host.image, "profile": host.profile, "layers": list(host.layers)} for host in hosts]
         self.ask("up", hosts=wanted)

@@ -41,7 +41,7 @@ def prepare_wheels(cache: Path) -> Path:
             return folder
         part = Path(tempfile.mkdtemp(prefix="part-", dir=top))
         try:
-            download(part)
+            download(part, machine_pip(top / "pip"))
             write_index(part)
             (part / ".complete").write_text(recipe())
             part.chmod(0o755)
@@ -57,9 +57,9 @@ def recipe() -> str:
     return " ".join([*WANTED, *TARGET])
 
 
-def download(folder: Path) -> None:
+def download(folder: Path, pip: list[str]) -> None:
     """Fetch the wheels: first as the machine's pip is configured, then with torch's own index beside that."""
-    line = [*machine_pip(), "download", "--quiet", "--dest", str(folder), *TARGET]
+    line = [*pip, "download", "--quiet", "--dest", str(folder), *TARGET]
     for platform in PLATFORMS:
         line += ["--platform", platform]
     said = []
@@ -74,16 +74,23 @@ def download(folder: Path) -> None:
     )
 
 
-def machine_pip() -> list[str]:
-    """Return the command of a pip of this machine; a virtual environment's Python often has none."""
+def machine_pip(spare: Path) -> list[str]:
+    """Return the command of a pip of this machine. A virtual environment's Python often has none; then a Python makes one at `spare`."""
     folders = [*os.environ.get("PATH", "").split(os.pathsep), "/usr/local/bin", "/usr/bin"]
-    candidates = [Path(folder) / name for folder in folders for name in ("python3", "python3.11", "python3.12", "python3.13")]
-    for python in [Path(sys.executable), *candidates]:
-        if python.is_file():
-            done = subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True, check=False)
-            if done.returncode == 0:
-                return [str(python), "-m", "pip"]
+    names = [Path(folder) / name for folder in folders for name in ("python3", "python3.11", "python3.12", "python3.13")]
+    pythons = [str(python) for python in dict.fromkeys([Path(sys.executable), *names]) if python.is_file()]
+    for python in pythons:
+        if works([python, "-m", "pip", "--version"]):
+            return [python, "-m", "pip"]
+    for python in pythons:
+        if works([python, "-m", "venv", "--clear", str(spare)]):
+            return [str(spare / "bin/python3"), "-m", "pip"]
     raise LabError("no pip was found to fetch torch with; install it with: apt-get install python3-pip")
+
+
+def works(line: list[str]) -> bool:
+    """Tell whether a program ends well."""
+    return subprocess.run(line, capture_output=True, check=False).returncode == 0
 
 
 def write_index(folder: Path) -> None:

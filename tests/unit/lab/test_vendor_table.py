@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from lab.vendor.contents import entries
 from lab.vendor.table import RELATION, Package, Platform, Table, TableError, check_row, load
 
 TABLE = load()
@@ -101,8 +102,6 @@ def test_trixie_starts_with_branch_580_and_has_a_key_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_file_is_in_two_packages_that_can_be_installed_together(name: str) -> None:
-    from lab.vendor.contents import entries
-
     packages = released(TABLE, PLATFORMS[name])
     for release in {package.release for package in packages}:
         owners: dict[str, list[Package]] = {}

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -43,7 +42,7 @@ def test_an_index_over_nothing_is_refused(tmp_path: Path) -> None:
 def test_fetched_once_and_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def fetch(folder: Path) -> None:
+    def fetch(folder: Path, _pip: list[str]) -> None:
         calls.append(folder)
         make_wheel(folder, "torch", "2.13.0+cpu")
 
@@ -60,7 +59,7 @@ def test_fetched_once_and_in_one_step(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_failed_fetch_leaves_nothing_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "machine_pip", lambda: ["sh", "-c", "echo 'ERROR: No matching distribution' >&2; exit 1", "pip"])
+    monkeypatch.setattr(wheels, "machine_pip", lambda _spare: ["sh", "-c", "echo 'ERROR: No matching distribution' >&2; exit 1", "pip"])
     with pytest.raises(LabError, match=r"No matching distribution.*PIP_FIND_LINKS"):
         wheels.prepare_wheels(tmp_path)
     assert [path.name for path in (tmp_path / "vendor/wheels").iterdir()] == ["lock"]
@@ -74,5 +73,19 @@ def test_a_pip_is_found_beside_a_bare_virtual_environment(tmp_path: Path, monkey
         path.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(bare))
     monkeypatch.setenv("PATH", f"{bare.parent}:{good.parent}")
-    assert wheels.machine_pip() == [str(good), "-m", "pip"]
-    assert subprocess.run([*wheels.machine_pip(), "x"], check=False).returncode == 0
+    assert wheels.machine_pip(tmp_path / "spare") == [str(good), "-m", "pip"]
+
+
+def test_a_machine_without_pip_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[list[str]] = []
+
+    def only_a_venv(line: list[str]) -> bool:
+        tried.append(line)
+        return "venv" in line
+
+    monkeypatch.setattr(wheels, "works", only_a_venv)
+    assert wheels.machine_pip(tmp_path / "spare") == [str(tmp_path / "spare/bin/python3"), "-m", "pip"]
+    assert tried[-1][1:] == ["-m", "venv", "--clear", str(tmp_path / "spare")]
+    monkeypatch.setattr(wheels, "works", lambda _line: False)
+    with pytest.raises(LabError, match="apt-get install python3-pip"):
+        wheels.machine_pip(tmp_path / "spare")
