@@ -16,7 +16,8 @@ def send(connection: socket.socket, message: dict[str, Any], descriptors: list[i
     """Send a message, and descriptors with it."""
     data = json.dumps(message).encode() + b"\n"
     sent = socket.send_fds(connection, [data], descriptors or [])
-    connection.sendall(data[sent:])
+    if sent < len(data):
+        connection.sendall(data[sent:])
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
