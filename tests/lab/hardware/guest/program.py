@@ -6,6 +6,7 @@
 
 import importlib
 import os
+import signal
 import sys
 
 sys.path.insert(0, "/usr/local/lib/lab")
@@ -24,5 +25,7 @@ PROGRAMS = {
 }
 
 if __name__ == "__main__":
+    # As a compiled program ends when nobody reads on.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     module, function = PROGRAMS[os.path.basename(sys.argv[0])].split(":")
     sys.exit(getattr(importlib.import_module("labhw." + module), function)(sys.argv[1:]))

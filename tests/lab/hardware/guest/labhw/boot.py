@@ -18,7 +18,8 @@ from .render_net import home_of
 from .state import DMESG, FOLDER, changing, log, read
 
 MODPROBE = "/sbin/modprobe"
-# Folders of which nothing of the machine under the lab may be seen.
+# Folders of which nothing of the machine under the lab may be seen. One that the host does not have itself is hidden: a class
+# exists only once a driver made it.
 OPAQUE = ("devices/system/node", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/dmi", "class/pci_bus",
           "class/nvme", "class/drm")  # fmt: skip
 # Overlays of sysfs. All of /sys in one would hide the control groups.
@@ -84,7 +85,10 @@ def _sysfs(machine: Machine) -> None:
     os.makedirs(f"{root}/module", exist_ok=True)
     os.makedirs(f"{root}/class", exist_ok=True)
     for folder in OPAQUE:
-        _opaque(f"{root}/{folder}")
+        if os.path.isdir(f"{root}/{folder}"):
+            _opaque(f"{root}/{folder}")
+        elif os.path.isdir(f"/sys/{folder}"):
+            _hide(f"{root}/{folder}")
     for entry in os.listdir("/sys/devices"):
         if entry.startswith("pci"):
             if os.path.isdir(f"{root}/devices/{entry}"):
@@ -105,13 +109,13 @@ def _hide_real_devices(root: str) -> None:
         folder = f"/sys/class/{kind}"
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             path = f"{folder}/{name}"
-            if os.path.islink(path) and "/devices/pci" in os.readlink(path):
+            if os.path.islink(path) and "/devices/pci" in os.readlink(path) and f"class/{kind}" not in OPAQUE:
                 _hide(f"{root}/class/{kind}/{name}")
     blocks = f"{FOLDER}/block"
     os.makedirs(blocks)
     for name in os.listdir("/sys/block"):
         text = os.readlink(f"/sys/block/{name}")
-        if "/devices/pci" not in text and "devices/pci" not in text:
+        if "devices/pci" not in text:
             os.symlink(text, f"{blocks}/{name}")
     mount("--bind", blocks, "/sys/block")
 

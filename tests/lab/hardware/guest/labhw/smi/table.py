@@ -6,15 +6,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from .readings import Driver, Process, Readings
 
-WIDE = 89
 
+@dataclass(frozen=True)
+class Shape:
+    """The widths of the table, which grew by two columns."""
 
-def bar(edge: str = "+", fill: str = "-") -> str:
-    """Return a line between rows of GPUs."""
-    return edge + fill * 41 + "+" + fill * 24 + "+" + fill * 22 + edge
+    middle: int
+
+    @property
+    def whole(self) -> int:
+        """Return the width between the outer bars."""
+        return 41 + self.middle + 22 + 2
+
+    def bar(self, edge: str = "+", fill: str = "-") -> str:
+        """Return a line between rows of GPUs."""
+        return edge + fill * 41 + "+" + fill * self.middle + "+" + fill * 22 + edge
 
 
 def number(text: str) -> str:
@@ -24,16 +34,18 @@ def number(text: str) -> str:
 
 def table(driver: Driver, gpus: list[Readings], jobs: list[Process]) -> str:
     """Return the table."""
-    versions = f" NVIDIA-SMI {driver.version:<22} Driver Version: {driver.version:<14} CUDA Version: {driver.cuda:<8} "
+    shape = Shape(22 if driver.branch < 550 else 24)
+    wide, middle = shape.whole, shape.middle
+    versions = f" NVIDIA-SMI {driver.version:<22} Driver Version: {driver.version:<{middle - 10}} CUDA Version: {driver.cuda:<8} "
     lines = [
         time.strftime("%a %b %e %H:%M:%S %Y       "),
-        "+" + "-" * WIDE + "+",
-        f"|{versions:<{WIDE}}|",
-        bar(),
-        "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |",
-        "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |",
-        "|                                         |                        |               MIG M. |",
-        bar("|", "="),
+        "+" + "-" * wide + "+",
+        f"|{versions:<{wide}}|",
+        shape.bar("|" if driver.branch < 550 else "+"),
+        f"| GPU  Name                 Persistence-M | {'Bus-Id' + 'Disp.A'.rjust(middle - 8)} | Volatile Uncorr. ECC |",
+        f"| Fan  Temp   Perf          Pwr:Usage/Cap | {'Memory-Usage'.rjust(middle - 2)} | GPU-Util  Compute M. |",
+        f"|                                         | {' ' * (middle - 2)} |               MIG M. |",
+        shape.bar("|", "="),
     ]
     for gpu in gpus:
         persistence = "On" if gpu["persistence_mode"] == "Enabled" else "Off"
@@ -41,21 +53,21 @@ def table(driver: Driver, gpus: list[Readings], jobs: list[Process]) -> str:
         power = f"{number(gpu['power.draw'])}W / {number(gpu['power.limit']):>4}W"
         memory = f"{number(gpu['memory.used'])}MiB / {number(gpu['memory.total']):>6}MiB"
         lines += [
-            f"| {gpu['index']:>3}  {gpu['name']:<25}    {persistence:>5} | {gpu['pci.bus_id']:>18} Off | {ecc:>20} |",
-            f"| N/A {gpu['temperature.gpu']:>4}C    {gpu['pstate']:<4}          {power:>15} | {memory:>22} | "
+            f"| {gpu['index']:>3}  {gpu['name']:<25}    {persistence:>5} | {gpu['pci.bus_id']:>{middle - 6}} Off | {ecc:>20} |",
+            f"| N/A {gpu['temperature.gpu']:>4}C    {gpu['pstate']:<4} {power:>21} | {memory:>{middle - 2}} | "
             f"{number(gpu['utilization.gpu']) + '%':>8} {gpu['compute_mode']:>11} |",
-            f"|                                         |                        | {gpu['mig.mode.current']:>20} |",
-            bar(),
+            f"|                                         | {' ' * (middle - 2)} | {gpu['mig.mode.current']:>20} |",
+            shape.bar(),
         ]
     lines += [
         "",
-        "+" + "-" * WIDE + "+",
-        f"|{' Processes:':<{WIDE}}|",
-        f"|{'  GPU   GI   CI              PID   Type   Process name                        GPU Memory ':<{WIDE}}|",
-        f"|{'        ID   ID                                                               Usage      ':<{WIDE}}|",
-        "|" + "=" * WIDE + "|",
+        "+" + "-" * wide + "+",
+        f"|{' Processes:':<{wide}}|",
+        "|  GPU   GI   CI              PID   Type   Process name" + "GPU Memory ".rjust(wide - 54) + "|",
+        "|        ID   ID" + "Usage      ".rjust(wide - 15) + "|",
+        "|" + "=" * wide + "|",
     ]
     shown = {gpu["index"] for gpu in gpus}
     rows = [f"|{job.gpu:>5}   N/A  N/A {job.pid:>16}      C   {job.name[-32:]:<32} {'512MiB':>14} " for job in jobs if str(job.gpu) in shown]
-    lines += [f"{row:<{WIDE + 1}}|" for row in rows] or [f"|{'  No running processes found':<{WIDE}}|"]
-    return "\n".join([*lines, "+" + "-" * WIDE + "+"]) + "\n"
+    lines += [f"{row:<{wide + 1}}|" for row in rows] or [f"|{'  No running processes found':<{wide}}|"]
+    return "\n".join([*lines, "+" + "-" * wide + "+"]) + "\n"
