@@ -44,7 +44,8 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
     for name in sorted(groups):
         if fnmatch.fnmatchcase(name, "gpu_fabric_*") and set(groups[name]) & set(hosts):
             found.update(dict.fromkeys(groups[name]))
-    return list(found)
+    # In the inventory's order, whatever order the hosts answered in: the first one is where a collective meets.
+    return [host for host in groups.get("all", found) if host in found]
 
 
 def refusals(hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
