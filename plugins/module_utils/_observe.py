@@ -121,14 +121,19 @@ class Observation:
         for address in sorted(set(told) - set(gpus)):
             if self.facts["gpus"] is not None:
                 self.system.problem("the driver names %s, which is not on the PCI bus" % address, "nvidia-smi")
-        link_by_uuid = {entry["uuid"]: entry["links"] for entry in _nvidia_smi.read_nvlink(links.out if links else "").values()}
+        told_links = {entry["uuid"]: entry for entry in _nvidia_smi.read_nvlink(links.out if links else "").values()}
+        some_active = any(link["active"] for entry in told_links.values() for link in entry["links"])
         self.facts["volatile"] = {}
         for address, gpu in gpus.items():
             if address not in told:
                 self.system.problem("%s is on the PCI bus but the driver does not name it" % address, "nvidia-smi")
                 continue
             gpu.update(_nvidia_smi.gpu_facts(told[address]))
-            gpu["nvlinks"] = link_by_uuid.get(gpu["uuid"])
+            about = told_links.get(gpu["uuid"])
+            gpu["nvlinks"] = about["links"] if about else None
+            if about and some_active and not any(link["active"] for link in about["links"]):
+                # Alone among its siblings; a machine without NVLink has none at all.
+                self.system.problem("%s has no active NVLink: %s" % (address, about["message"] or "all are inactive"), "nvidia-smi nvlink")
             self.facts["volatile"][address] = {
                 "power_limit_w": gpu["power_limit_w"], "mig": gpu["mig_mode"], "compute_mode": gpu.pop("compute_mode"),
             }

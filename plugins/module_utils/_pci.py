@@ -26,6 +26,9 @@ SWITCH_CLASS = "0x0680"
 OTHER_VENDORS = ("0x1002", "0x8086", "0x1da3")
 OTHER_CLASSES = ("0x0302", "0x0380", "0x1200")
 GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)
+# What the width of a link reads as when its device answers nothing but ones.
+ALL_ONES = 63
 NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
@@ -48,8 +51,8 @@ def link(system: System, folder: str) -> dict[str, int | None]:
 
     def width(name: str) -> int | None:
         lanes = system.number(folder + "/" + name)
-        # The kernel says 0 or 255 lanes when it cannot tell.
-        return lanes if lanes and lanes < 255 else None
+        # 0 and 255 mean that the kernel cannot tell.
+        return lanes if lanes in WIDTHS else None
 
     return {
         "generation": generation("current_link_speed"),
@@ -81,6 +84,8 @@ def scan(system: System) -> dict[str, list[dict[str, t.Any]]]:
             if kind in OTHER_CLASSES:
                 others.append({"address": address, "vendor_id": vendor[2:], "device_id": device})
         elif kind in GPU_CLASSES:
+            if system.number(folder + "/current_link_width") == ALL_ONES:
+                system.problem("%s does not answer on the PCI bus" % address)
             gpus.append({
                 "index": len(gpus),
                 "address": address,

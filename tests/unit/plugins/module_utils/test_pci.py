@@ -135,6 +135,17 @@ def test_link(tmp_path: Path, speed: str, width: str, expected: tuple[int | None
     assert (link["generation"], link["width"]) == (link["max_generation"], link["max_width"]) == expected
 
 
+def test_a_gpu_that_fell_off_the_bus_is_kept_and_named(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    address = tree.pci("pci0000:00/0000:01:00.0", GPU)
+    tree.file(f"/sys/devices/pci0000:00/{address}/current_link_width", "63")
+    tree.file(f"/sys/devices/pci0000:00/{address}/current_link_speed", "Unknown")
+    system = System(str(tmp_path))
+    pcie = _pci.scan(system)["gpus"][0]["pcie"]
+    assert pcie == {"generation": None, "width": None, "max_generation": 5, "max_width": 16}
+    assert system.problems == [{"probe": "host", "reason": "0000:01:00.0 does not answer on the PCI bus"}]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

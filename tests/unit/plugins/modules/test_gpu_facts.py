@@ -215,6 +215,15 @@ def test_without_switches_links_are_not_spread_over_pairs(host: Host) -> None:
     assert "not known" in problems(facts)["nvidia-smi nvlink"]
 
 
+def test_one_gpu_without_links_among_others_is_named(host: Host) -> None:
+    text = (host.bin.parent / "links").read_text().replace("(UUID: GPU-0)\n", "(UUID: GPU-0)\nNVML: all links are inActive\nGPU 9: X (UUID: x)\n")
+    host.says("links", text)
+    facts = host.observe()
+    assert facts["gpus"][0]["nvlinks"] == []
+    assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[1]]["nvlinks"] == 0
+    assert problems(facts) == {"nvidia-smi nvlink": f"{host.addresses[0]} has no active NVLink: NVML: all links are inActive"}
+
+
 def test_broken_record_and_toolkit_files(host: Host) -> None:
     host.tree.file(_observe.RECORD, "{half")
     host.tree.file("/usr/local/cuda-13.0/version.json", "{")
