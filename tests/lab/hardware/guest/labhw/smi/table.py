@@ -68,6 +68,11 @@ def table(driver: Driver, gpus: list[Readings], jobs: list[Process]) -> str:
         "|" + "=" * wide + "|",
     ]
     shown = {gpu["index"] for gpu in gpus}
-    rows = [f"|{job.gpu:>5}   N/A  N/A {job.pid:>16}      C   {job.name[-32:]:<32} {'512MiB':>14} " for job in jobs if str(job.gpu) in shown]
-    lines += [f"{row:<{wide + 1}}|" for row in rows] or [f"|{'  No running processes found':<{wide}}|"]
+    rows = []
+    for job in jobs:
+        if str(job.gpu) in shown:
+            row = f"{job.gpu:>5}   N/A  N/A {job.pid:>16}      C   "
+            room = wide - len(row) - 11
+            rows.append(f"|{row}{job.name[-room + 1 :]:<{room}}{'512MiB':>10} |")
+    lines += rows or [f"|{'  No running processes found':<{wide}}|"]
     return "\n".join([*lines, "+" + "-" * wide + "+"]) + "\n"

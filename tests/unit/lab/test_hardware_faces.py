@@ -1,0 +1,201 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What sysfs, /proc and /dev show of a machine, and that they follow its faults."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab.hardware import schema
+from lab.hardware.guest.labhw import tree
+from lab.hardware.guest.labhw.faces import parameters, wanted_devices
+from lab.hardware.guest.labhw.machine import Machine
+from lab.hardware.guest.labhw.pciconfig import space
+from lab.hardware.guest.labhw.render import cpu_mask, modalias, sysfs, vpd
+from lab.hardware.guest.labhw.state import State, fresh, module_table
+from unit.lab.hardware_machines import machine
+
+GPU = "0000:43:00.0"
+NIC = "0000:18:00.0"
+
+
+def loaded(*names: str) -> State:
+    """Return a state with modules; those after the first need it."""
+    state = fresh()
+    for name in names:
+        module = {"name": name, "size": 4096, "depends": [names[0]] if name != names[0] else [], "version": "580.178.04", "taint": "OE"}
+        state["modules"].insert(0, module)
+    return state
+
+
+def text(drawn: tree.Tree, path: str) -> str:
+    found = drawn[path]
+    assert isinstance(found, str)
+    return found
+
+
+def home(of: Machine, address: str) -> str:
+    return f"devices/{of.sysfs_path(address)}"
+
+
+@pytest.mark.parametrize("name", schema.names())
+@pytest.mark.parametrize("modules", [(), ("nvidia", "nvidia_uvm")])
+def test_every_link_leads_somewhere(name: str, modules: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "REMEMBERED", str(tmp_path / "paths.json"))
+    found = machine(name)
+    (tmp_path / "sys").mkdir()
+    tree.write(str(tmp_path / "sys"), sysfs(found, loaded(*modules)))
+    cable = next(interface for interface in found.interfaces if interface["cable"])
+    for path in (tmp_path / "sys").rglob("*"):
+        if path.is_symlink() and path.name not in ("subsystem", cable["name"]):
+            assert path.exists(), f"{path} leads to {os.readlink(path)}"
+    for function in found.pci:
+        real = (tmp_path / "sys/bus/pci/devices" / function["address"]).resolve()
+        assert real == tmp_path / "sys" / home(found, function["address"])
+
+
+def test_a_gpu_tells_who_and_where_it_is() -> None:
+    found = machine("h100-sxm8")
+    drawn = sysfs(found, loaded())
+    assert home(found, GPU) == "devices/pci0000:3d/0000:3d:01.0/0000:3e:00.0/0000:3f:01.0/0000:41:00.0/0000:42:00.0/0000:43:00.0"
+    for name, value in {"vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": "0", "local_cpulist": "0-55,112-167",
+                        "max_link_width": "16", "current_link_width": "16", "max_link_speed": "32.0 GT/s PCIe"}.items():  # fmt: skip
+        assert text(drawn, f"{home(found, GPU)}/{name}") == value
+    assert modalias(found.by_address[GPU]) == "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00"
+
+
+def test_the_driver_is_bound_while_its_module_is_loaded() -> None:
+    found = machine("h100-sxm8")
+    assert f"bus/pci/drivers/nvidia/{GPU}" not in sysfs(found, loaded())
+    drawn = sysfs(found, loaded("nvidia"))
+    assert drawn[f"{home(found, GPU)}/driver"] == tree.Link("bus/pci/drivers/nvidia")
+    assert text(drawn, "module/nvidia/version") == "580.178.04"
+    assert drawn[f"{home(found, found.nvswitches[0])}/driver"] == tree.Link("bus/pci/drivers/nvidia-nvswitch")
+    assert drawn[f"{home(found, NIC)}/driver"] == tree.Link("bus/pci/drivers/mlx5_core")
+
+
+def test_dependents_hold_a_module() -> None:
+    state = loaded("nvidia", "nvidia_uvm", "nvidia_modeset")
+    drawn = sysfs(machine("h100-sxm8"), state)
+    assert text(drawn, "module/nvidia/refcnt") == "2"
+    assert drawn["module/nvidia/holders/nvidia_uvm"] == tree.Link("module/nvidia_uvm")
+    assert isinstance(drawn["module/nvidia_uvm/holders"], tree.Folder)
+    assert module_table(state).splitlines() == [
+        "nvidia_modeset 4096 0 - Live 0x0000000000000000 (OE)",
+        "nvidia_uvm 4096 0 - Live 0x0000000000000000 (OE)",
+        "nvidia 4096 2 nvidia_modeset,nvidia_uvm, Live 0x0000000000000000 (OE)",
+    ]
+
+
+def test_configuration_space_says_the_same_as_the_files() -> None:
+    found = machine("h100-sxm8")
+    config = space(found, found.by_address[GPU])
+    assert len(config) == 256
+    assert struct.unpack_from("<HH", config, 0) == (0x10DE, 0x2330)
+    assert config[0x09:0x0C] == b"\x00\x02\x03"
+    assert struct.unpack_from("<H", config, 0x52)[0] == 5 | 16 << 4
+    bridge = found.by_address["0000:3e:00.0"]
+    config = space(found, bridge)
+    assert config[0x0E] == 1
+    assert tuple(config[0x18:0x1B]) == (0x3E, 0x3F, 0x43)
+    # An upstream port's kind is 5, and a root port offers access control with every part of it off.
+    assert config[0x42] >> 4 == 5
+    assert struct.unpack_from("<IHH", space(found, found.by_address["0000:3d:01.0"]), 0x100) == (0x0001000D, 0x5F, 0)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "mask"), [("0-3", "0000000f"), ("0-3,32", "00000001,0000000f"), ("", "00000000"), ("64", "00000001,00000000,00000000")]
+)
+def test_cpu_masks(cpus: str, mask: str) -> None:
+    assert cpu_mask(cpus) == mask
+
+
+def test_vital_product_data_holds_its_fields() -> None:
+    data = vpd({"name": "ConnectX-7", "PN": "P1", "V3": "SMDL=SW_MNG"})
+    assert data[0] == 0x82
+    assert data[3:13] == b"ConnectX-7"
+    assert b"V3\x0bSMDL=SW_MNG" in data
+    assert data[-1] == 0x78
+
+
+def port(found: Machine, name: str) -> dict[str, str]:
+    drawn = sysfs(found, loaded())
+    device = next(device for device in found.rdma if device["name"] == name)
+    folder = f"{home(found, device['at'])}/infiniband/{name}"
+    assert drawn[f"class/infiniband/{name}"] == tree.Link(folder)
+    names = ("state", "phys_state", "rate", "link_layer", "lid", "sm_lid")
+    return {key: text(drawn, f"{folder}/ports/1/{key}") for key in names}
+
+
+def test_ports_and_their_faults() -> None:
+    well = port(machine("h100-sxm8"), "mlx5_0")
+    assert (well["state"], well["phys_state"], well["rate"]) == ("4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)")
+    assert port(machine("h100-sxm8"), "mlx5_1")["link_layer"] == "Ethernet"
+    cases: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
+        ({"kind": "nic-half-rate"}, ("4: ACTIVE", "5: LinkUp", "200 Gb/sec (4X HDR)")),
+        ({"kind": "ib-down", "more": "polling"}, ("1: DOWN", "2: Polling", "10 Gb/sec (4X SDR)")),
+        ({"kind": "ib-down", "more": "disabled"}, ("1: DOWN", "3: Disabled", "10 Gb/sec (4X SDR)")),
+        ({"kind": "ib-down", "more": "no-subnet-manager"}, ("2: INIT", "5: LinkUp", "400 Gb/sec (4X NDR)")),
+    ]
+    for fault, (state, physical, rate) in cases:
+        found = machine("h100-sxm8", {**fault, "target": "mlx5_0"})
+        sick = port(found, "mlx5_0")
+        assert (sick["state"], sick["phys_state"], sick["rate"]) == (state, physical, rate)
+        assert (sick["sm_lid"] == "0x1") == (state == "4: ACTIVE")
+        assert port(found, "mlx5_2") == port(machine("h100-sxm8"), "mlx5_2")
+
+
+def test_a_narrow_link_is_narrow_at_both_its_ends_and_nowhere_else() -> None:
+    found = machine("h100-sxm8", {"kind": "pcie-x8", "target": GPU})
+    narrow = {function["address"] for function in found.pci if function["width"] and found.width(function) == 8}
+    assert narrow == {GPU, "0000:42:00.0"}
+    assert struct.unpack_from("<H", space(found, found.by_address[GPU]), 0x52)[0] >> 4 & 0x3F == 8
+    assert text(sysfs(found, loaded()), f"{home(found, GPU)}/current_link_width") == "8"
+    assert text(sysfs(found, loaded()), f"{home(found, GPU)}/max_link_width") == "16"
+
+
+def test_a_gpu_that_fell_off_the_bus_is_dead_now_and_gone_after_the_next_boot() -> None:
+    fault = {"kind": "gpu-off-bus", "target": GPU}
+    now = machine("h100-sxm8", fault)
+    assert len(now.gpus) == 8
+    assert space(now, now.by_address[GPU]) == b"\xff" * 256
+    assert "nvidia1" not in wanted_devices(now, loaded("nvidia"))
+    later = machine("h100-sxm8", fault, boot="boot-2")
+    assert GPU not in later.by_address
+    assert [gpu["index"] for gpu in later.gpus] == list(range(7))
+    assert not any(GPU in path for path in sysfs(later, loaded("nvidia")))
+
+
+def test_device_files_follow_the_modules() -> None:
+    found = machine("h100-sxm8")
+    assert wanted_devices(found, loaded()) == set()
+    core = {"nvidiactl", "nvidia-nvswitchctl"} | {f"nvidia{n}" for n in range(8)} | {f"nvidia-nvswitch{n}" for n in range(4)}
+    assert wanted_devices(found, loaded("nvidia")) == core
+    assert wanted_devices(found, loaded("nvidia", "nvidia_uvm")) == core | {"nvidia-uvm", "nvidia-uvm-tools"}
+
+
+def test_parameters_follow_the_options_of_modprobe() -> None:
+    lines = dict(line.split(": ") for line in parameters('NVreg_RestrictProfilingToAdminUsers=0 NVreg_RegistryDwords="A=1"').splitlines())
+    assert lines["RmProfilingAdminOnly"] == "0"
+    assert lines["RegistryDwords"] == '"A=1"'
+    assert lines["DeviceFileMode"] == "438"
+
+
+def test_an_update_changes_what_differs_and_takes_back_what_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "REMEMBERED", str(tmp_path / "paths.json"))
+    root = tmp_path / "sys"
+    root.mkdir()
+    tree.write(str(root), {"a/keep": "1", "a/change": "1", "b/holders": tree.Folder(), "b/holders/x": tree.Link("a/keep"), "c/only": "1"})
+    (root / "a/foreign").write_text("theirs")
+    untouched = (root / "a/keep").stat().st_mtime_ns
+    tree.update(str(root), {"a/keep": "1", "a/change": "2", "b/holders": tree.Folder()})
+    assert (root / "a/change").read_text() == "2\n"
+    assert (root / "a/keep").stat().st_mtime_ns == untouched
+    assert (root / "a/foreign").exists()
+    assert list((root / "b/holders").iterdir()) == []
+    assert not (root / "c").exists()
