@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -85,7 +86,8 @@ def play(
                 "ANSIBLE_CONFIG": str(CHECKOUT / "ansible.cfg"),
                 "ANSIBLE_HOME": str(CHECKOUT / ".cache" / "ansible"),
                 "ANSIBLE_INJECT_FACT_VARS": "false",
-                "PATH": os.environ["PATH"],
+                # The tools beside this interpreter, whether or not their environment is activated.
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             },
             event_handler=keep,
             quiet=True,

@@ -37,7 +37,7 @@ def test_a_busy_node_is_left_alone_and_pending(cluster: Lab, busy_host: str, dis
     pending = [item for item in plan(outcome, busy_host)["pending"] if item["component"] == "driver"]
     assert len(pending) == 1
     assert pending[0]["variable"] == "gpu_stack_disruption"
-    assert "upgrade_driver" in pending[0]["command"]
+    assert f"--limit {busy_host} -e gpu_stack_disruption=idle" in pending[0]["command"]
     assert pending[0]["reason"] in outcome.stdout.replace("\n", " ") or pending[0]["reason"][:40] in outcome.stdout
     assert pending[0]["command"][:40] in outcome.stdout
 
