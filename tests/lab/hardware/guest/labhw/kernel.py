@@ -49,7 +49,7 @@ def load(path: str, options: str) -> int:
         refused = why_not(machine, state, info, name, release)
         if refused:
             return refused
-        taint = taint_of(info)
+        taint = taint_of(machine, info)
         if taint and not any(module.get("taint") for module in state["modules"]):
             log(f"{name}: loading out-of-tree module taints kernel.", 4)
         depends = [word.replace("-", "_") for word in info.get("depends", "").split(",") if word]
@@ -63,16 +63,22 @@ def load(path: str, options: str) -> int:
     return 0
 
 
-def taint_of(info: dict[str, str]) -> str:
+def trusted(machine: Machine, info: dict[str, str]) -> bool:
+    """Tell whether a module is signed by a key that the machine knows. The one that dkms makes for itself is not, until it is enrolled."""
+    return info.get("signer") in machine.system.get("trusted_signers", [])
+
+
+def taint_of(machine: Machine, info: dict[str, str]) -> str:
     """Return the letters by which a module taints the kernel."""
     letters = "P" if info.get("license") == "NVIDIA" else ""
-    return letters + ("O" if "intree" not in info else "") + ("E" if "signer" not in info else "")
+    return letters + ("O" if "intree" not in info else "") + ("" if trusted(machine, info) else "E")
 
 
 def why_not(machine: Machine, state: State, info: dict[str, str], name: str, release: str) -> int:
     """Return the errno that a module is refused with, or 0."""
-    if machine.system["secure_boot"] and "signer" not in info:
-        log(f"Loading of unsigned module is rejected: {name}", 5)
+    if machine.system["secure_boot"] and not trusted(machine, info):
+        why = "module with unavailable key" if "signer" in info else "unsigned module"
+        log(f"Loading of {why} is rejected", 5)
         return errno.EKEYREJECTED
     if info["vermagic"].split()[0] != release:
         log(f"{name}: version magic '{info['vermagic']}' should be '{release} SMP preempt mod_unload modversions '", 3)
