@@ -197,35 +197,46 @@ def reached(note: Facts) -> str:
     return f"{what}: {note['error']}" if note.get("error") else what
 
 
-def ended(host: str, answer: Facts | None) -> Check:
-    """Check of one host's share: that it ended well by itself, or how far its ranks came."""
-    name = "collective.finished"
-    if not answer or not answer.get("unit"):
-        return check(name, False, (answer or {}).get("msg") or f"{host} did not answer", "ended by itself")
+def ended(host: str, answer: Facts | None, blamed: Sequence[str] = ()) -> Check:
+    """Check of one host's share: that it ended well by itself, or how far its ranks came.
+
+    A share that ended badly where another host is to blame says so, and is not held against its own host.
+    """
+    name, goal = "collective.finished", "ended by itself"
+    answer = answer or {}
+    if not answer.get("unit"):
+        return check(name, False, "did not answer", goal, str(answer.get("msg") or f"no word from {host}"))
     unit = answer["unit"]
-    words = {"running": "still running at the deadline", "absent": "vanished", "succeeded": "ended by itself"}
+    if unit["state"] == "succeeded":
+        return check(name, True, goal, goal)
+    words = {"running": "still running at the deadline", "absent": "vanished"}
     seen = words.get(unit["state"]) or {
         "timeout": "ended at its time limit",
         "exit-code": f"exit status {unit['exit_status']}",
         "signal": f"killed by signal {unit['exit_status']}",
     }.get(unit["result"], str(unit["result"]))
-    evidence = few([reached(note) for note in notes(answer)], 8)
-    if not evidence and unit["state"] != "succeeded":
-        evidence = few([line for line in answer.get("output") or [] if line.strip()][-3:], 3)
-    return check(name, unit["state"] == "succeeded", seen, "ended by itself", "" if unit["state"] == "succeeded" else evidence)
+    said = [line for line in answer.get("output") or [] if line.strip()]
+    evidence = few([reached(note) for note in notes(answer)], 8) or few(said[-3:], 3)
+    if blamed and host not in blamed:
+        return check(name, None, f"{seen}, after waiting for {few(blamed)}", None, evidence)
+    return check(name, False, seen, goal, evidence)
 
 
 def suspects(members: Sequence[str], answers: Mapping[str, Facts | None]) -> list[str]:
-    """Hosts that the others most likely waited for: silent ones, else those that hung, else those that came least far."""
-    silent = [host for host in members if not (answers.get(host) or {}).get("unit")]
-    if silent:
-        return silent
-    hung = [host for host in members if answers[host]["unit"]["result"] == "timeout" or answers[host]["unit"]["state"] == "running"]  # type: ignore[index]
-    if hung and len(hung) < len(members):
-        return hung
-    marks = {host: min((note.get("sequence", 0) for note in notes(answers[host])), default=0) for host in members}
+    """Hosts that the others most likely waited for; none when it could be any of them.
+
+    In this order: those that are silent; those that hung until they were ended, while others gave up by themselves; those
+    none of whose ranks could say what went wrong, as a rank that dies cannot; those that came least far.
+    """
+    given = {host: answers.get(host) or {} for host in members}
+    silent = [host for host in members if not given[host].get("unit")]
+    units = {host: given[host].get("unit") or {} for host in members}
+    hung = [host for host in members if units[host].get("result") == "timeout" or units[host].get("state") == "running"]
+    bad = [host for host in members if units[host].get("state") == "failed"]
+    died = [host for host in bad if not any(note.get("error") for note in notes(given[host]))]
+    marks = {host: min((int(note.get("sequence", 0)) for note in notes(given[host])), default=0) for host in members}
     behind = [host for host in members if marks[host] == min(marks.values())]
-    return behind if len(behind) < len(members) else []
+    return silent or next((group for group in (hung, died, behind) if group and len(group) < len(members)), [])
 
 
 def outcome(fabric: str, plan: Facts, answers: Mapping[str, Facts | None]) -> tuple[dict[str, Any], dict[str, list[Check]]]:
@@ -248,12 +259,12 @@ def outcome(fabric: str, plan: Facts, answers: Mapping[str, Facts | None]) -> tu
     if not plan["start"]:
         skipped = check("collective.finished", None, f"not started: {plan['reason']}")
         return told, {host: [skipped] for host in members}
-    checks = {host: [ended(host, answers.get(host))] for host in members}
     result = parsed(((answers.get(members[0]) or {}).get("documents") or {}).get("result.json"))
     if not result:
         told["suspects"] = suspects(members, answers)
         told["reason"] = f"no result: look at {few(told['suspects'])} first" if told["suspects"] else "no result"
-        return told, checks
+        return told, {host: [ended(host, answers.get(host), told["suspects"])] for host in members}
+    checks = {host: [ended(host, answers.get(host))] for host in members}
     told.update({key: result.get(key) for key in ("correct", "world_size", "backend", "rows", "ddp", "seconds")})
     wrong: dict[str, int] = {}
     for entry in result.get("wrong") or []:
