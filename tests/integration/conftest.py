@@ -9,23 +9,20 @@ from collections.abc import Iterator
 
 import pytest
 from lab.client import HostSpec, Lab
+from own_lab import own_lab
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Lab]:
     """Give two bare eight-GPU nodes; the tests of one file run in order and hand them on."""
-    lab = Lab("integration")
-    lab.down()
-    lab.up([HostSpec("n1", image="debian12", profile="h100-sxm8"), HostSpec("n2", image="debian12", profile="h100-sxm8")])
-    yield lab
-    lab.down()
+    hosts = [HostSpec("n1", image="debian12", profile="h100-sxm8"), HostSpec("n2", image="debian12", profile="h100-sxm8")]
+    with own_lab("integration", hosts) as lab:
+        yield lab
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def plain_pair() -> Iterator[Lab]:
     """Give two bare nodes without GPUs, for the test that pulls a plug."""
-    lab = Lab("unplugged")
-    lab.down()
-    lab.up([HostSpec("n1", image="debian12", profile="none"), HostSpec("n2", image="debian12", profile="none")])
-    yield lab
-    lab.down()
+    hosts = [HostSpec("n1", image="debian12", profile="none"), HostSpec("n2", image="debian12", profile="none")]
+    with own_lab("unplugged", hosts) as lab:
+        yield lab

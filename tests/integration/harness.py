@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ansible_runner
+import progress
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +70,8 @@ def play(
 
     def keep(event: Event) -> bool:
         events.append(event)
+        if event["event"] == "playbook_on_task_start":
+            progress.say(f"{playbook}: {event['event_data']['task']}")
         if on_event:
             on_event(event)
         return True
@@ -79,7 +82,7 @@ def play(
             project_dir=str(CHECKOUT),
             inventory=str(CHECKOUT / "inventories" / "lab"),
             playbook=playbook,
-            extravars=extra or {},
+            extravars={"verification_report_dir": f"{private}/verification"} | (extra or {}),
             cmdline=options or None,
             envvars={
                 "GPU_FLEET_LAB": lab,

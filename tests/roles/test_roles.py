@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import progress
 import pytest
+from own_lab import own_name, sweep
 
 from tools.common import BIN, CHECKOUT, environment
 
@@ -23,7 +24,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 def molecule(*words: str) -> tuple[int, str]:
     """Run molecule, show its steps and tasks while they run, and return its exit code and output."""
     # Its output is drawn in a box as wide as the terminal is said to be.
-    env = environment(COLUMNS="180", NO_COLOR="1", PY_COLORS="0")
+    env = environment(COLUMNS="180", NO_COLOR="1", PY_COLORS="0", GPU_FLEET_MOLECULE_LAB=own_name("molecule"))
     # Molecule writes a configuration of its own, from .config/molecule/config.yml.
     del env["ANSIBLE_CONFIG"]
     lines = []
@@ -41,7 +42,7 @@ def molecule(*words: str) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[None]:
     """Boot the hosts, bare, and take them away at the end."""
-    molecule("destroy", "-s", "default")
+    sweep("molecule")
     code, output = molecule("create", "-s", "default")
     assert code == 0, output[-6000:]
     yield

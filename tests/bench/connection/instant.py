@@ -1,0 +1,49 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A connection to hosts that do not exist: every module answers at once with $GPU_FLEET_BENCH_ANSWER; the controller's cost is left."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+name: instant
+short_description: Answers at once
+description: Answers every module with one recorded answer.
+author: gpu.fleet contributors (@gpu-fleet)
+options: {}
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.connection import ConnectionBase
+
+# A file is read once by each of the controller's processes.
+ANSWER = Path(os.environ["GPU_FLEET_BENCH_ANSWER"]).read_bytes()
+
+
+class Connection(ConnectionBase):  # type: ignore[misc]
+    """A host that knows one answer."""
+
+    transport = "instant"
+    has_pipelining = True
+
+    def _connect(self) -> Connection:
+        self._connected = True
+        return self
+
+    def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        """Answer a pipelined module; anything else, such as asking for the home folder, gets a path."""
+        super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
+        return (0, b"/root\n", b"") if in_data is None else (0, ANSWER, b"")
+
+    def put_file(self, in_path: str, out_path: str) -> Any:
+        """Take a file nowhere."""
+
+    def fetch_file(self, in_path: str, out_path: str) -> Any:
+        """Bring nothing."""
+
+    def close(self) -> None:
+        """End."""
+        self._connected = False
