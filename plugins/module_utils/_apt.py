@@ -87,16 +87,19 @@ def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) 
 class Apt:
     """apt-get on the host, or in a private root that knows one repository more."""
 
-    def __init__(self, repository: dict[str, str] | None, lock_timeout: int) -> None:
+    def __init__(self, repository: dict[str, str] | None, lock_timeout: int, private: bool) -> None:
         self.repository = repository
+        self.private = private
         self.options = ["-q", "-o", "DPkg::Lock::Timeout=%d" % lock_timeout, "-o", "APT::Get::AutomaticRemove=false", "-o", "Acquire::Retries=2"]
         self.root: str | None = None
 
     def __enter__(self) -> Apt:
-        if self.repository:
+        if self.private:
             self.root = tempfile.mkdtemp(prefix="gpu-fleet-apt-")
             try:
-                self.furnish(self.root, self.repository)
+                self.furnish(self.root)
+                if self.repository:
+                    self.add(self.root, self.repository)
             except BaseException:
                 shutil.rmtree(self.root)
                 raise
@@ -106,15 +109,26 @@ class Apt:
         if self.root:
             shutil.rmtree(self.root, ignore_errors=True)
 
-    def furnish(self, root: str, repository: dict[str, str]) -> None:
-        """Give the private root the host's sources and the repository that is to come."""
+    def furnish(self, root: str) -> None:
+        """Give the private root the host's own sources."""
         # apt fetches as an account of its own, which must be able to look in.
         os.chmod(root, 0o755)  # noqa: S103
         for folder in ("sources", "lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(root, folder))
         for name in os.listdir(LISTS):
-            if os.path.join(LISTS, name) != repository["path"]:
+            if self.repository is None or os.path.join(LISTS, name) != self.repository["path"]:
                 shutil.copy(os.path.join(LISTS, name), os.path.join(root, "sources"))
+        settings = {
+            "Dir::Etc::SourceParts": os.path.join(root, "sources"),
+            "Dir::State::Lists": os.path.join(root, "lists"),
+            "Dir::Cache": os.path.join(root, "cache"),
+        }
+        for name, value in settings.items():
+            self.options += ["-o", "%s=%s" % (name, value)]
+
+    @staticmethod
+    def add(root: str, repository: dict[str, str]) -> None:
+        """Add the repository that is to come."""
         key = os.path.join(root, os.path.basename(repository["key_path"]))
         try:
             data = _download.key(repository["key_url"], repository["fingerprint"], 30)
@@ -125,13 +139,6 @@ class Apt:
         source = os.path.join(root, "sources", os.path.basename(repository["path"]))
         with open(source, "w", encoding="utf-8") as text:
             text.write(repository["content"].replace(repository["key_path"], key))
-        settings = {
-            "Dir::Etc::SourceParts": os.path.join(root, "sources"),
-            "Dir::State::Lists": os.path.join(root, "lists"),
-            "Dir::Cache": os.path.join(root, "cache"),
-        }
-        for name, value in settings.items():
-            self.options += ["-o", "%s=%s" % (name, value)]
 
     def call(self, words: list[str], seconds: int) -> str:
         """Run apt-get in a session of its own, so that the loss of the connection does not reach dpkg; returns its output."""

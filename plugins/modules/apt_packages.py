@@ -117,7 +117,7 @@ def main() -> None:
     try:
         missing = _apt.missing(wanted)
         if missing:
-            with _apt.Apt(module.params["repository"] if module.check_mode else None, module.params["lock_timeout"]) as apt:
+            with _apt.Apt(module.params["repository"], module.params["lock_timeout"], private=module.check_mode) as apt:
                 apt.update()
                 changes = apt.simulate(wanted)
                 _apt.judge(changes, wanted, module.params["may_remove"])

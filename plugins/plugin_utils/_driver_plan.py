@@ -123,6 +123,38 @@ def _asked(
     return entry, versions[0]
 
 
+def choose_distribution(catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[dict[str, Any]], fabric_manager: bool) -> dict[str, Any]:
+    """Return {version, branch, flavour, reasons} of a driver in the distribution's own archive."""
+    archive = catalog["distribution_drivers"].get(platform["id"])
+    if archive is None:
+        allowed = sorted(catalog["distribution_drivers"])
+        raise Refusal(
+            "driver.source", f"the archive of {platform['id']} has no driver that is known here; that of {', '.join(allowed)} has",
+            seen="distro", allowed=allowed, variable="nvidia_driver_source", nearest="nvidia",
+        )  # fmt: skip
+    if fabric_manager:
+        raise Refusal(
+            "driver.fabric_manager", f"the host has NVSwitches, and the archive of {platform['id']} has no fabric manager for them",
+            seen="distro", allowed=["nvidia"], variable="nvidia_driver_source", source=archive["source"], nearest="nvidia",
+        )  # fmt: skip
+    possible = [flavour for flavour in possible_flavours(catalog, architectures_of(catalog, gpus)) if flavour in archive["flavours"]]
+    known = [release["version"] for release in archive["releases"]]
+    fitting = known if asked == "auto" else [version for version in known if belongs(version, asked)]
+    if not fitting or not possible:
+        raise Refusal(
+            "driver.version_unknown", f"{VARIABLE} is {asked!r}; the archive of {platform['id']} has {', '.join(known)}, {archive['flavours'][0]}",
+            seen=asked, allowed=known, variable=VARIABLE, source=archive["source"], nearest=known[0],
+        )  # fmt: skip
+    return {"version": fitting[0], "branch": branch(fitting[0]), "flavour": possible[0], "reasons": [f"{VARIABLE} is {asked}, from {archive['source']}"]}
+
+
+def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
+    """Return name -> exact version of the packages of a driver in the distribution's archive; an empty version is the archive's own."""
+    archive = catalog["distribution_drivers"][platform["id"]]
+    version = next(release["package_version"] for release in archive["releases"] if release["version"] == wanted["version"])
+    return {**dict.fromkeys(archive["packages"], version), **dict.fromkeys(archive["others"], "")}
+
+
 def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabric_manager: bool) -> dict[str, str]:
     """Return name -> exact version of all packages of a compute-only driver, companions included."""
     table = catalog["driver_packages"]
@@ -140,7 +172,7 @@ def every_package(catalog: dict[str, Any]) -> set[str]:
     """Return the names of all driver packages that any platform and branch could ask for."""
     table = catalog["driver_packages"]
     branches = [entry["branch"] for entry in catalog["driver_branches"]]
-    names: set[str] = set()
+    names: set[str] = {name for archive in catalog["distribution_drivers"].values() for name in [*archive["packages"], *archive["others"]]}
     for family in {entry["family"] for entry in catalog["platforms"].values()}:
         for rule in [*table[family], *table["companions"]]:
             low, high = rule["branches"]

@@ -90,17 +90,20 @@ def pin(packages: dict[str, str]) -> str:
     return HEADER + "\n".join(blocks)
 
 
-def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any], fabric_manager: bool) -> list[Item]:
+def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, fabric_manager: bool) -> list[Item]:
     """Return the driver: where it comes from, its packages and pins, the loaded module, and its services."""
     role = "nvidia_driver"
-    key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
-    items = [
-        {"role": role, "kind": "keyring", "id": source["key_path"], "desired": key},
-        file(role, source["path"], source["content"]),
-        file(role, PIN, pin(packages)),
+    exact = {name: version for name, version in packages.items() if version}
+    items: list[Item] = []
+    if source:
+        key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
+        items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
+        items.append(file(role, source["path"], source["content"]))
+    items += [
+        file(role, PIN, pin(exact)),
         file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"),
     ]
-    items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(packages.items())]
+    items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
     items.append({"role": role, "kind": "module", "id": MODULE, "desired": {"version": wanted["version"]}})
     units = [PERSISTENCE_UNIT, *([FABRIC_UNIT] if fabric_manager else [])]
     return items + [{"role": role, "kind": "unit", "id": unit, "desired": {"enabled": True, "active": True}} for unit in units]

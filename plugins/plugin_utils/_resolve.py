@@ -60,8 +60,7 @@ def _plan(
     gpus = observed.get("gpus") or []
     fabric_manager = bool(observed.get("nvswitches"))
     wanted, component = _driver(catalog, asked, lock, platform, observed, today)
-    packages = _driver_plan.packages(catalog, platform, wanted, fabric_manager) if wanted else {}
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    packages, source = _packages(catalog, asked, platform, wanted, fabric_manager)
     will_run = wanted["version"] if wanted else component["present"]
     torch = None
     if asked["pytorch"]:
@@ -100,7 +99,7 @@ def _plan(
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
         "closure": sorted(packages),
-        "repositories": [source] if wanted else [],
+        "repositories": [source] if source else [],
         "lockstep": {name: version for name, version in packages.items() if "fabricmanager" in name},
         "consequences": foreseen,
         "managed": managed,
@@ -111,6 +110,18 @@ def _plan(
         "pytorch": {"prefix": asked["pytorch_prefix"], "index": asked["wheel_index"].replace("{tag}", torch["tag"])} if torch else None,
         "verification": verification,
     }
+
+
+def _packages(
+    catalog: dict[str, Any], asked: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any] | None, fabric_manager: bool
+) -> tuple[dict[str, str], dict[str, Any] | None]:
+    """Return the driver's packages, and the repository that has to be set up for them."""
+    if wanted is None:
+        return {}, None
+    if asked["driver_source"] == "distro":
+        return _driver_plan.distribution_packages(catalog, platform, wanted), None
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    return _driver_plan.packages(catalog, platform, wanted, fabric_manager), source
 
 
 def _driver(
@@ -127,16 +138,17 @@ def _driver(
         return None, component
     if owner == "gpu-operator":
         raise Refusal("driver.gpu_operator", "the driver of this node belongs to the GPU operator of its Kubernetes cluster", seen=owner)
-    if owner not in (None, "absent", "nvidia") and "driver" not in asked["takeover"]:
+    ours = "distro" if asked["driver_source"] == "distro" else "nvidia"
+    if owner not in (None, "absent", ours) and "driver" not in asked["takeover"]:
         component["reasons"].append(f"the driver belongs to {owner}; it is left as it is unless gpu_stack_takeover names driver")
         return None, component
     if asked["driver_source"] == "preinstalled":
         component["reasons"].append("nvidia_driver_source is preinstalled")
         return None, component
-    if asked["driver_source"] in ("distro", "runfile"):
+    if asked["driver_source"] == "runfile":
         raise Refusal(
             "driver.source", f"nvidia_driver_source {asked['driver_source']!r} cannot be installed on {platform['id']} yet",
-            seen=asked["driver_source"], allowed=["auto", "nvidia", "preinstalled"], variable="nvidia_driver_source", nearest="nvidia",
+            seen=asked["driver_source"], allowed=["auto", "nvidia", "distro", "preinstalled"], variable="nvidia_driver_source", nearest="nvidia",
         )  # fmt: skip
     if not asked["driver"]:
         if present:
@@ -148,8 +160,11 @@ def _driver(
             seen=None, allowed="a branch, a version, or auto", variable="gpu_stack_driver", nearest=str(proposal["branch"]),
         )  # fmt: skip
     exact = lock.get("driver", {}).get(asked["driver"], asked["driver"])
-    wanted = _driver_plan.choose(catalog, exact, platform, gpus, today)
-    component["wanted"] = {**wanted, "source": "nvidia"}
+    if ours == "distro":
+        wanted = _driver_plan.choose_distribution(catalog, exact, platform, gpus, bool(observed.get("nvswitches")))
+    else:
+        wanted = _driver_plan.choose(catalog, exact, platform, gpus, today)
+    component["wanted"] = {**wanted, "source": ours}
     component["reasons"] += wanted["reasons"]
     return wanted, component
 
