@@ -64,7 +64,7 @@ def parse(text: str) -> list[Change]:
 
 def lower(one: str, two: str) -> bool:
     """Whether version C(one) is lower than C(two), as dpkg orders them."""
-    return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False).returncode == 0
+    return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False, env=ENVIRONMENT).returncode == 0
 
 
 def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) -> None:
@@ -112,7 +112,7 @@ class Apt:
     def furnish(self, root: str) -> None:
         """Give the private root the host's own sources."""
         # apt fetches as an account of its own, which must be able to look in.
-        os.chmod(root, 0o755)  # noqa: S103
+        os.chmod(root, 0o755)
         for folder in ("sources", "lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(root, folder))
         for name in os.listdir(LISTS):
