@@ -139,7 +139,9 @@ def _driver(
     if owner == "gpu-operator":
         raise Refusal("driver.gpu_operator", "the driver of this node belongs to the GPU operator of its Kubernetes cluster", seen=owner)
     ours = "distro" if asked["driver_source"] == "distro" else "nvidia"
-    if owner not in (None, "absent", ours) and "driver" not in asked["takeover"]:
+    # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
+    pinned = ((observed.get("managed") or {}).get(f"file:{_managed_plan.PIN}") or {}).get("state") == "file"
+    if owner not in (None, "absent", ours) and not (pinned and owner == "runfile") and "driver" not in asked["takeover"]:
         component["reasons"].append(f"the driver belongs to {owner}; it is left as it is unless gpu_stack_takeover names driver")
         return None, component
     if asked["driver_source"] == "preinstalled":
