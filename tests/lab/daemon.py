@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ class Daemon:
             self.proxies[0].offline = {"offline": True, "online": False}[kind]
             return
         host = self.host(target)
-        simple = {
+        simple: dict[str, Callable[[], None]] = {
             "unplug": host.unplug,
             "freeze": host.freeze,
             "thaw": host.thaw,

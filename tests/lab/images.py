@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ MASKED = (
     "dpkg-db-backup.timer systemd-resolved.service console-getty.service systemd-networkd-wait-online.service "
     "systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket getty@tty1.service"
 )
+KEPT_SECONDS = 86400.0
 # The kernel that a host reports must have headers that can be had, or dkms could build nothing.
 HEADERS = "linux-headers-*-cloud-amd64"
 
@@ -149,8 +151,8 @@ def prepare(image: Image, tree: Path, layer: Path) -> None:
     finally:
         call("umount", root)
     for old in CACHE.glob(f"image-{image.name}-*"):
-        # A lab that runs on an old image keeps it; nobody else does.
-        if old != layer and not in_use(old):
+        # From within a daemon the mounts of other labs are out of sight: only what has been left alone for long goes.
+        if old != layer and time.time() - old.stat().st_mtime > KEPT_SECONDS and not in_use(old):
             remove(old)
     (work / "upper").rename(layer)
     remove(work)
