@@ -91,8 +91,11 @@ def version_now(system: System) -> str | None:
 
 
 def strangers(system: System, units: list[str]) -> list[str]:
-    """Processes that have a device open and belong to none of the services."""
-    return ["%s (%s)" % (entry["name"], entry["pid"]) for entry in _driver.holders(system) if entry["unit"] not in units]
+    """Processes that have a device open and belong to none of the services; raises Refused where they cannot be seen."""
+    found = _driver.holders(system)
+    if found is None:
+        raise Refused("who has the driver's devices open can be seen by root only")
+    return ["%s (%s)" % (entry["name"], entry["pid"]) for entry in found if entry["unit"] not in units]
 
 
 def load(wanted: str | None, system: System) -> None:
