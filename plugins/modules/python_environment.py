@@ -128,14 +128,20 @@ class PythonEnvironment:
         if self.found() is None or self.runner.run([self.path + "/bin/python", "-m", "pip", "--version"], 60.0).rc != 0:
             self.create()
         self.pip(self.wanted)
-        # pip goes by its own records; where the files say something else, it has to be told to put them back.
+        # pip goes by its own records; where the files say something else it is told to put them back, and where its
+        # records themselves are no longer to be believed, only a new environment helps.
+        if self.wrong():
+            self.pip(self.wrong(), "--force-reinstall", "--no-deps")
+        if self.wrong():
+            self.create()
+            self.pip(self.wanted)
+        if self.wrong():
+            raise EnvironmentFault("%s holds %s after installing %s" % (self.path, self.found(), self.wanted))
+
+    def wrong(self) -> dict[str, str]:
+        """Wanted versions of what is missing or of another version."""
         found = self.found() or {}
-        wrong = {name: version for name, version in self.wanted.items() if found.get(name) != version}
-        if wrong:
-            self.pip(wrong, "--force-reinstall", "--no-deps")
-        found = self.found() or {}
-        if found != self.wanted:
-            raise EnvironmentFault("%s holds %s after installing %s" % (self.path, found, self.wanted))
+        return {name: version for name, version in self.wanted.items() if found.get(name) != version}
 
     def remove(self) -> None:
         if not Path(self.path, "pyvenv.cfg").is_file():

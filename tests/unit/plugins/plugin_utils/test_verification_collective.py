@@ -50,13 +50,14 @@ def share(state: str = "succeeded", why: str = "success", **documents: Any) -> d
 
 
 def good(ranks: int, **more: Any) -> dict[str, Any]:
-    ddp = {"steps": 3, "gradients_equal": True, "gradients_right": True, "parameters_equal": True, "different": []}
-    told = {"backend": "gloo", "world_size": ranks, "correct": True, "rows": ROWS, "wrong": [], "ddp": ddp, "seconds": 7.2}
+    ddp: dict[str, Any] = {"steps": 3, "gradients_equal": True, "gradients_right": True, "parameters_equal": True, "different": []}
+    told: dict[str, Any] = {"backend": "gloo", "world_size": ranks, "correct": True, "rows": ROWS, "wrong": [], "ddp": ddp, "seconds": 7.2}
     return {**told, **more}
 
 
 def progress(rank: int, sequence: int, state: str, error: str | None = None) -> dict[str, Any]:
-    return {"rank": rank, "sequence": sequence, "state": state, "collective": f"all_reduce number {sequence}", **({"error": error} if error else {})}
+    told: dict[str, Any] = {"rank": rank, "sequence": sequence, "state": state, "collective": f"all_reduce number {sequence}"}
+    return {**told, "error": error} if error else told
 
 
 def judged(hosts: list[str], answers: dict[str, Any], found: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -87,7 +88,10 @@ def test_the_job_speaks_over_the_planned_interface_or_the_default_routes(interfa
 
 
 def test_interfaces_without_address_or_down_are_not_used() -> None:
-    entries = [{"name": "eth0", "type": "physical", "up": False, "ipv4": ["10.0.0.1/8"]}, {"name": "eth1", "type": "physical", "up": True, "ipv4": []}]
+    entries = [
+        {"name": "eth0", "type": "physical", "up": False, "ipv4": ["10.0.0.1/8"]},
+        {"name": "eth1", "type": "physical", "up": True, "ipv4": []},
+    ]
     assert collective.interface({"interfaces": entries}, {}) == (None, None)
     assert collective.interface(None, {}) == (None, None)
 
@@ -160,7 +164,13 @@ def test_a_good_collective_makes_a_passing_fleet() -> None:
     ("answers", "blamed"),
     [
         # A host that stopped answering.
-        ({"n1": share("failed", "exit-code", progress_0=progress(0, 5, "failed", "Timed out")), "n2": {"unreachable": True, "msg": "no route"}}, ["n2"]),
+        (
+            {
+                "n1": share("failed", "exit-code", progress_0=progress(0, 5, "failed", "Timed out")),
+                "n2": {"unreachable": True, "msg": "no route"},
+            },
+            ["n2"],
+        ),
         # A rank that hung until its host ended it, while its peer gave up by itself.
         (
             {
@@ -209,7 +219,13 @@ def test_the_host_that_the_others_waited_for_is_named(answers: dict[str, Any], b
 
 def test_a_hang_tells_the_last_collective_of_each_rank() -> None:
     answers = {
-        "n1": share("failed", "timeout", progress_0=progress(0, 5, "entered"), progress_10=progress(10, 4, "done"), progress_2=progress(2, 5, "entered")),
+        "n1": share(
+            "failed",
+            "timeout",
+            progress_0=progress(0, 5, "entered"),
+            progress_10=progress(10, 4, "done"),
+            progress_2=progress(2, 5, "entered"),
+        ),
         "n2": share("failed", "timeout", progress_1=progress(1, 5, "entered")),
     }
     told = judged(["n1", "n2"], answers)
