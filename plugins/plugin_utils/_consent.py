@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import FABRIC_UNIT, PERSISTENCE_UNIT
-
 VARIABLE = "gpu_stack_disruption"
 # Changes of these no running job can see.
 UNSEEN = ("directory", "file", "keyring")
@@ -20,21 +18,55 @@ RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 
 
-def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str]) -> dict[str, Any]:
+def jobs(observed: dict[str, Any]) -> list[str]:
+    """Return who works with the GPUs, as "python (4711)"; a host of which that is not known counts as busy."""
+    busy = observed.get("busy")
+    if busy is None:
+        return ["a process that could not be looked for"] if observed.get("gpus") else []
+    return [f"{entry['name']} ({entry['pid']})" for entry in busy.get("jobs") or []]
+
+
+def holders(observed: dict[str, Any]) -> list[str]:
+    """Return who would notice: the jobs on the GPUs. Where nobody could look, a loaded driver counts as in use."""
+    busy = observed.get("busy")
+    if busy is None:
+        return ["a process that could not be looked for"] if (observed.get("driver") or {}).get("loaded") else []
+    return [f"{entry.get('name')} ({entry.get('pid')})" for entry in busy.get("jobs") or []]
+
+
+def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str], units: list[str]) -> dict[str, Any]:
     """Return what applying the differences would do to a running host: {reload, reboot, restarts, holders, downtime_s}."""
     driver = observed.get("driver") or {}
-    loaded = (driver.get("loaded") or {}).get("version")
+    loaded = driver.get("loaded") or {}
     packages = any(name.startswith("package:") for name in differs)
-    reload = bool(wanted and loaded and loaded != wanted["version"])
+    other = bool(loaded.get("version")) and bool(wanted) and loaded["version"] != (wanted or {})["version"]
+    # The other flavour of the same version is another module all the same.
+    other_flavour = bool(wanted and packages and loaded.get("flavour")) and loaded["flavour"] != (wanted or {})["flavour"]
+    reload = other or other_flavour
     # The graphics console may hold nouveau; only a reboot is sure to take it off the GPU.
     reboot = bool(wanted and driver.get("nouveau_loaded") and differs)
-    restarts = [unit for unit in (FABRIC_UNIT, PERSISTENCE_UNIT) if reload or (packages and loaded)]
     return {
         "reload": reload,
         "reboot": reboot,
-        "restarts": restarts if wanted else [],
-        "holders": [f"{entry['name']} ({entry['pid']})" for entry in (observed.get("busy") or {}).get("jobs") or []],
+        "restarts": sorted(units) if reload or (packages and loaded) else [],
+        "holders": holders(observed),
         "downtime_s": REBOOT_SECONDS if reboot else RELOAD_SECONDS if reload else 0,
+    }
+
+
+def command(asked: dict[str, Any]) -> str:
+    """Return the command that makes a waiting change once nothing is in its way."""
+    return f"ansible-playbook gpu.fleet.site --limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
+
+
+def _item(component: str, role: str, reason: str, asked: dict[str, Any], held: list[str]) -> dict[str, Any]:
+    return {
+        "component": component,
+        "role": role,
+        "reason": reason,
+        "variable": VARIABLE,
+        "value": {"seen": asked["disruption"], "needed": "idle", "holders": held},
+        "command": command(asked) + (" (once no process holds the GPUs)" if held else ""),
     }
 
 
@@ -42,21 +74,20 @@ def driver_pending(asked: dict[str, Any], wanted: dict[str, Any], foreseen: dict
     """Return why the driver must wait, or None when it may be changed now."""
     if all(name.partition(":")[0] in UNSEEN for name in differs):
         return None
-    disturbing = foreseen["reload"] or foreseen["reboot"]
-    if foreseen["holders"]:
-        reason = f"driver {wanted['version']} is wanted, but {', '.join(foreseen['holders'][:3])} holds the GPUs"
-    elif disturbing and asked["disruption"] == "never":
+    held = foreseen["holders"]
+    if held:
+        reason = f"driver {wanted['version']} is wanted, but {', '.join(held[:3])} holds the GPUs"
+    elif (foreseen["reload"] or foreseen["reboot"]) and asked["disruption"] != "idle":
         what = "a reboot" if foreseen["reboot"] else "a reload of the driver"
-        reason = f"driver {wanted['version']} is wanted, which needs {what} (about {foreseen['downtime_s']} s), and {VARIABLE} is never"
+        cost = f"{what} (about {foreseen['downtime_s']} s)"
+        reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}"
     else:
         return None
-    host = asked["host"] or "HOST"
-    return {
-        "component": "driver",
-        "role": "nvidia_driver",
-        "reason": reason,
-        "variable": VARIABLE,
-        "value": {"seen": asked["disruption"], "needed": "idle", "holders": foreseen["holders"]},
-        "command": f"ansible-playbook gpu.fleet.site --limit {host} -e {VARIABLE}=idle"
-        + (" (once no process holds the GPUs)" if foreseen["holders"] else ""),
-    }
+    return _item("driver", "nvidia_driver", reason, asked, held)
+
+
+def pytorch_pending(asked: dict[str, Any], torch: dict[str, Any], present: str | None, foreseen: dict[str, Any]) -> dict[str, Any]:
+    """Return why PyTorch must wait: the driver that carries it is itself waiting."""
+    build = f"{torch['version']}+{torch['tag']}"
+    reason = f"PyTorch {build} needs driver {torch['minimum_driver']} or newer, and {present or 'none'} stays until it may be changed"
+    return _item("pytorch", "conda_pytorch", reason, asked, foreseen["holders"])

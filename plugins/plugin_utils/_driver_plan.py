@@ -5,81 +5,37 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the filters of the collection, never this file, from outside of it.
 
-"""Which driver a host is to have: branch, version, flavour, source, and the packages of it."""
+"""Which driver a host can have: branch, version, flavour, and the packages of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of, generations_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import belongs, branch
+from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import belongs, branch, key
 
 VARIABLE = "gpu_stack_driver"
-NVIDIA = "10de"
+Entry = dict[str, Any]
 
 
-def architectures_of(catalog: dict[str, Any], gpus: list[dict[str, Any]]) -> list[str]:
-    """Return the generations of the host's GPUs that the catalog knows, oldest first."""
-    order = [entry["name"] for entry in catalog["architectures"]]
-    known = {catalog["gpus"][gpu["device_id"]]["architecture"] for gpu in gpus if gpu["device_id"] in catalog["gpus"]}
-    return sorted(known, key=order.index)
-
-
-def possible_flavours(catalog: dict[str, Any], generations: list[str]) -> list[str]:
-    """Return the kernel module flavours that drive every one of these generations, the preferred one first."""
-    flavours = ["open", "proprietary"]
-    for entry in catalog["architectures"]:
-        if entry["name"] in generations:
-            flavours = [flavour for flavour in flavours if flavour in entry["flavours"]]
-    return flavours
-
-
-def _drives(catalog: dict[str, Any], candidate: dict[str, Any], generations: list[str]) -> bool:
-    order = [entry["name"] for entry in catalog["architectures"]]
-    oldest = order.index(candidate["oldest_architecture"])
-    newest = order.index(candidate.get("newest_architecture", order[-1]))
+def _drives(order: list[str], entry: Entry, generations: list[str]) -> bool:
+    oldest, newest = order.index(entry["oldest_architecture"]), order.index(entry["newest_architecture"])
     return all(oldest <= order.index(generation) <= newest for generation in generations)
 
 
-def _usable(catalog: dict[str, Any], platform: dict[str, Any], generations: list[str]) -> list[dict[str, Any]]:
+def _usable(catalog: dict[str, Any], platform: dict[str, Any], generations: list[str], flavours: list[str]) -> list[Entry]:
     """Return the branches that this platform has packages for and that drive these GPUs, newest first."""
     floor = platform.get("minimum_driver_branch", 0)
-    wanted = possible_flavours(catalog, generations)
+    order = [entry["name"] for entry in catalog["architectures"]]
     return [
         entry
         for entry in catalog["driver_branches"]
-        if entry["packaged"] and entry["branch"] >= floor and _drives(catalog, entry, generations) and set(entry["flavours"]) & set(wanted)
+        if entry["packaged"] and entry["branch"] >= floor and set(entry["flavours"]) & set(flavours) and _drives(order, entry, generations)
     ]
 
 
-def choose(catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[dict[str, Any]], today: str) -> dict[str, Any]:
-    """Return {version, branch, flavour, reasons} for a request; raises Refusal naming the nearest one that works."""
-    generations = architectures_of(catalog, gpus)
-    flavours = possible_flavours(catalog, generations)
-    if not flavours:
-        raise Refusal(
-            "driver.mixed_generations",
-            f"no kernel module flavour drives {' and '.join(generations)} in one host",
-            seen=generations,
-            variable=VARIABLE,
-        )
-    usable = _usable(catalog, platform, generations)
-    allowed = [str(entry["branch"]) for entry in usable]
-    nearest = _default(usable, today)
-    if asked == "auto":
-        if nearest is None:
-            raise Refusal("driver.none_usable", f"no driver branch drives {generations} on {platform['id']}", seen=generations, variable=VARIABLE)
-        entry, version = nearest, nearest["versions"][0]
-    else:
-        entry, version = _asked(catalog, asked, platform, usable, allowed, generations, nearest)
-    flavour = next(flavour for flavour in flavours if flavour in entry["flavours"])
-    reasons = [f"{VARIABLE} is {asked}"]
-    if entry.get("end_of_life") and str(entry["end_of_life"]) < today:
-        reasons.append(f"branch {entry['branch']} has been out of support since {entry['end_of_life']}")
-    return {"version": version, "branch": entry["branch"], "flavour": flavour, "reasons": reasons}
-
-
-def _default(usable: list[dict[str, Any]], today: str) -> dict[str, Any] | None:
+def _default(usable: list[Entry], today: str) -> Entry | None:
     """Return the newest branch with long-term or production support that is not over; never a new-feature branch."""
     for entry in usable:
         if entry["type"] in ("LTSB", "PB") and str(entry.get("end_of_life") or "9999") >= today:
@@ -87,43 +43,107 @@ def _default(usable: list[dict[str, Any]], today: str) -> dict[str, Any] | None:
     return None
 
 
+def choose(
+    catalog: dict[str, Any],
+    asked: str,
+    platform: dict[str, Any],
+    gpus: list[Gpu],
+    today: str,
+    locked: str | None = None,
+    present: str | None = None,
+) -> dict[str, Any]:
+    """Return {version, branch, flavour, reasons} for a request; raises Refusal naming the nearest one that works.
+
+    `locked` is the version that this request was resolved to before, `present` the one that our packages have on the host.
+    """
+    unknown = [gpu.model for gpu in gpus if gpu.architecture is None]
+    if unknown:
+        raise Refusal(
+            "gpu.unknown", f"which driver drives {', '.join(unknown)} is not known to this release of the collection",
+            seen=unknown, allowed="a GPU of the catalog, or a driver that is there already", variable="nvidia_driver_source", nearest="preinstalled",
+        )  # fmt: skip
+    generations, flavours = generations_of(catalog, gpus), flavours_of(gpus)
+    if not flavours:
+        raise Refusal(
+            "gpu.mixed_generations", f"no flavour of the kernel module drives {' and '.join(generations)} in one host",
+            seen=[gpu.model for gpu in gpus], allowed="GPUs that one flavour drives", variable="nvidia_driver_source",
+            source=catalog["architectures"][0]["source"], nearest="preinstalled",
+        )  # fmt: skip
+    usable = _usable(catalog, platform, generations, flavours)
+    nearest = _default(usable, today)
+    reasons = [f"{VARIABLE} is {asked}"]
+    if locked:
+        reasons.append(f"gpu_stack_lock says {locked}")
+    if asked == "auto" and not locked:
+        if nearest is None:
+            raise Refusal(
+                "driver.none_usable", f"no supported driver branch drives {', '.join(generations)} on {platform['id']}",
+                seen=generations, allowed=[str(entry["branch"]) for entry in usable], variable=VARIABLE,
+            )  # fmt: skip
+        entry, version = nearest, nearest["versions"][0]
+    else:
+        entry, version = _asked(catalog, locked or asked, platform, usable, generations, nearest, bool(locked))
+    exact = locked or asked in entry["versions"]
+    if present and not exact and branch(present) == entry["branch"] and key(present) > key(version):
+        # Somebody installed a release that this catalog has not heard of; going back would be a downgrade that nobody asked for.
+        reasons.append(f"the present {present} is newer than any release known here and stays")
+        version = present
+    if str(entry.get("end_of_life") or "9999") < today:
+        reasons.append(f"branch {entry['branch']} has been out of support since {entry['end_of_life']}")
+    flavour = next(flavour for flavour in flavours if flavour in entry["flavours"])
+    return {"version": version, "branch": entry["branch"], "flavour": flavour, "reasons": reasons}
+
+
 def _asked(
     catalog: dict[str, Any],
     asked: str,
     platform: dict[str, Any],
-    usable: list[dict[str, Any]],
-    allowed: list[str],
+    usable: list[Entry],
     generations: list[str],
-    nearest: dict[str, Any] | None,
-) -> tuple[dict[str, Any], str]:
+    nearest: Entry | None,
+    is_lock: bool,
+) -> tuple[Entry, str]:
+    """Return the branch and the version that a branch, a version or a locked version means here."""
+    variable = "gpu_stack_lock" if is_lock else VARIABLE
     proposal = str(nearest["branch"]) if nearest else None
-    known = {entry["branch"]: entry for entry in catalog["driver_branches"]}
-    entry = known.get(branch(asked))
+    allowed = [str(entry["branch"]) for entry in usable]
+    listed = ", ".join(allowed) or "none"
+    entry = next((found for found in catalog["driver_branches"] if found["branch"] == branch(asked)), None)
     if entry is None:
         raise Refusal(
-            "driver.branch_unknown", f"{VARIABLE} is {asked!r}; this host can have branch {', '.join(allowed)}, or auto",
-            seen=asked, allowed=allowed, variable=VARIABLE, nearest=proposal,
+            "driver.branch_unknown", f"{variable} is {asked!r}; branches that this host can have: {listed}",
+            seen=asked, allowed=allowed, variable=variable, nearest=proposal,
+        )  # fmt: skip
+    if not entry["packaged"]:
+        raise Refusal(
+            "driver.branch_unmanaged", f"branch {entry['branch']} cannot be installed by this release of the collection; it installs {listed}",
+            seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
+        )  # fmt: skip
+    if entry["branch"] < platform.get("minimum_driver_branch", 0):
+        raise Refusal(
+            "driver.not_packaged", f"NVIDIA has no packages of branch {entry['branch']} for {platform['id']}; there are {listed}",
+            seen=asked, allowed=allowed, variable=variable, source=platform["source"], nearest=proposal,
         )  # fmt: skip
     if entry not in usable:
-        if not entry["packaged"] or entry["branch"] < platform.get("minimum_driver_branch", 0):
-            raise Refusal(
-                "driver.not_packaged", f"branch {entry['branch']} has no packages for {platform['id']}; there are {', '.join(allowed)}",
-                seen=asked, allowed=allowed, variable=VARIABLE, source=platform["source"], nearest=proposal,
-            )  # fmt: skip
         raise Refusal(
-            "driver.generation", f"branch {entry['branch']} does not drive {', '.join(generations)}; these do: {', '.join(allowed) or 'none'}",
-            seen=asked, allowed=allowed, variable=VARIABLE, source=entry["source"], nearest=proposal,
+            "driver.generation", f"branch {entry['branch']} does not drive {', '.join(generations)}; these do: {listed}",
+            seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
         )  # fmt: skip
-    versions = [version for version in entry["versions"] if belongs(version, asked)]
-    if not versions:
+    if is_lock:
+        # What was once resolved stays valid when the catalog moves on.
+        return entry, asked
+    version = next((version for version in entry["versions"] if belongs(version, asked)), None)
+    if version is None:
         raise Refusal(
             "driver.version_unknown", f"{VARIABLE} is {asked!r}; of branch {entry['branch']} there are {', '.join(entry['versions'])}",
             seen=asked, allowed=list(entry["versions"]), variable=VARIABLE, source=entry["source"], nearest=entry["versions"][0],
         )  # fmt: skip
-    return entry, versions[0]
+    return entry, version
 
 
-def choose_distribution(catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[dict[str, Any]], fabric_manager: bool) -> dict[str, Any]:
+def choose_distribution(
+    catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[Gpu], fabric_manager: bool, locked: str | None = None
+) -> dict[str, Any]:
     """Return {version, branch, flavour, reasons} of a driver in the distribution's own archive."""
     archive = catalog["distribution_drivers"].get(platform["id"])
     if archive is None:
@@ -137,15 +157,26 @@ def choose_distribution(catalog: dict[str, Any], asked: str, platform: dict[str,
             "driver.fabric_manager", f"the host has NVSwitches, and the archive of {platform['id']} has no fabric manager for them",
             seen="distro", allowed=["nvidia"], variable="nvidia_driver_source", source=archive["source"], nearest="nvidia",
         )  # fmt: skip
-    possible = [flavour for flavour in possible_flavours(catalog, architectures_of(catalog, gpus)) if flavour in archive["flavours"]]
     known = [release["version"] for release in archive["releases"]]
-    fitting = known if asked == "auto" else [version for version in known if belongs(version, asked)]
-    if not fitting or not possible:
+    wanted = locked or asked
+    version = next((version for version in known if wanted == "auto" or belongs(version, wanted)), None)
+    if version is None:
         raise Refusal(
-            "driver.version_unknown", f"{VARIABLE} is {asked!r}; the archive of {platform['id']} has {', '.join(known)}, {archive['flavours'][0]}",
-            seen=asked, allowed=known, variable=VARIABLE, source=archive["source"], nearest=known[0],
+            "driver.version_unknown", f"{VARIABLE} is {wanted!r}; the archive of {platform['id']} has {', '.join(known)}",
+            seen=wanted, allowed=known, variable=VARIABLE, source=archive["source"], nearest=known[0],
         )  # fmt: skip
-    return {"version": fitting[0], "branch": branch(fitting[0]), "flavour": possible[0], "reasons": [f"{VARIABLE} is {asked}, from {archive['source']}"]}
+    generations, order = generations_of(catalog, gpus), [entry["name"] for entry in catalog["architectures"]]
+    flavour = next((flavour for flavour in flavours_of(gpus) if flavour in archive["flavours"]), None)
+    entry = next((found for found in catalog["driver_branches"] if found["branch"] == branch(version)), None)
+    unknown = any(gpu.architecture is None for gpu in gpus)
+    if unknown or flavour is None or (entry is not None and not _drives(order, entry, generations)):
+        models = [gpu.model for gpu in gpus]
+        raise Refusal(
+            "driver.generation", f"{version} ({', '.join(archive['flavours'])}) of {platform['id']} does not drive {', '.join(models)}",
+            seen=models, allowed=["nvidia"], variable="nvidia_driver_source", source=archive["source"], nearest="nvidia",
+        )  # fmt: skip
+    reasons = [f"{VARIABLE} is {asked}, from {archive['source']}", *([f"gpu_stack_lock says {locked}"] if locked else [])]
+    return {"version": version, "branch": branch(version), "flavour": flavour, "reasons": reasons}
 
 
 def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
@@ -171,19 +202,19 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
 def every_package(catalog: dict[str, Any]) -> set[str]:
     """Return the names of all driver packages that any platform and branch could ask for."""
     table = catalog["driver_packages"]
-    branches = [entry["branch"] for entry in catalog["driver_branches"]]
-    names: set[str] = {name for archive in catalog["distribution_drivers"].values() for name in [*archive["packages"], *archive["others"]]}
+    branches = [entry["branch"] for entry in catalog["driver_branches"] if entry["packaged"]]
+    names: set[str] = {name for archive in catalog["distribution_drivers"].values() for name in archive["packages"]}
     for family in {entry["family"] for entry in catalog["platforms"].values()}:
         for rule in [*table[family], *table["companions"]]:
             low, high = rule["branches"]
-            for given in rule.values():
-                for name in [given] if isinstance(given, str) else given:
-                    if isinstance(name, str):
-                        names.update(name.format(branch=number) for number in branches if low <= number <= high)
+            covered = [number for number in branches if low <= number <= high]
+            for field, given in rule.items():
+                if field != "branches":
+                    names.update(name.format(branch=number) for name in ([given] if isinstance(given, str) else given) for number in covered)
     return names
 
 
-def _rule(rules: list[dict[str, Any]], number: int) -> dict[str, Any]:
+def _rule(rules: list[Entry], number: int) -> Entry:
     for rule in rules:
         low, high = rule["branches"]
         if low <= number <= high:

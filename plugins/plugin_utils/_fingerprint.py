@@ -18,7 +18,7 @@ def fingerprint(observed: dict[str, Any], driver: str | None, torch: str | None,
     """Return the fingerprint of the stack that the host will run; a pass under the same one need not be repeated."""
     parts = {
         "kernel": (observed.get("host") or {}).get("kernel"),
-        "gpus": [[gpu["address"], gpu["device_id"]] for gpu in observed.get("gpus") or []],
+        "gpus": sorted([str(gpu["address"]), str(gpu["device_id"])] for gpu in observed.get("gpus") or []),
         "nics": sorted(str(nic["name"]) for nic in observed.get("nics") or []),
         "driver": driver,
         "torch": torch,

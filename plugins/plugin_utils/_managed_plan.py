@@ -19,6 +19,7 @@ Item = dict[str, Any]
 STATE_FOLDER = "/var/lib/gpu_fleet"
 LIMITS = "/etc/security/limits.d/90-gpu-fleet.conf"
 MANAGER_LIMITS = "/etc/systemd/system.conf.d/90-gpu-fleet.conf"
+USER_LIMITS = "/etc/systemd/user.conf.d/90-gpu-fleet.conf"
 LOGIND = "/etc/systemd/logind.conf.d/90-gpu-fleet.conf"
 SOURCES = "/etc/apt/sources.list.d/gpu-fleet-nvidia.sources"
 KEYRING = "/etc/apt/keyrings/gpu-fleet-nvidia.asc"
@@ -49,7 +50,7 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
     role, user = "node_baseline", asked["service_user"]
     memlock = "infinity" if asked["memlock"] == "unlimited" else f"{asked['memlock']}K"
     limits = "".join(f"*    {kind} memlock {asked['memlock']}\nroot {kind} memlock {asked['memlock']}\n" for kind in ("soft", "hard"))
-    limits += "".join(f"*    {kind} nofile {asked['nofile']}\n" for kind in ("soft", "hard"))
+    limits += "".join(f"*    {kind} nofile {asked['nofile']}\nroot {kind} nofile {asked['nofile']}\n" for kind in ("soft", "hard"))
     manager = f"[Manager]\nDefaultLimitMEMLOCK={memlock}\nDefaultLimitNOFILE={asked['nofile']}\n"
     return [
         {"role": role, "kind": "directory", "id": STATE_FOLDER, "desired": {"state": "directory", "mode": "0755", "owner": "root", "group": "root"}},
@@ -61,6 +62,7 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
         },
         file(role, LIMITS, HEADER + "# Limits of login sessions. PAM does not reach services; those get theirs from systemd.\n" + limits),
         file(role, MANAGER_LIMITS, HEADER + manager),
+        file(role, USER_LIMITS, HEADER + manager),
         # Without this, logging out removes the shared memory of a running job of the same user.
         file(role, LOGIND, HEADER + "[Login]\nRemoveIPC=no\n"),
     ]
@@ -125,7 +127,7 @@ def nccl(variables: dict[str, str]) -> list[Item]:
 def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, str]]:
     """Return {kind, id} of everything that this request could manage on any platform."""
     ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", KEYRING), ("module", MODULE)]
-    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
+    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
     ids += [("package", name) for name in sorted(_driver_plan.every_package(catalog))]

@@ -16,17 +16,23 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 
 DISRUPTIONS = ("never", "idle", "drain")
 SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
-COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "rdma", "dcgm")
+COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl", "rdma", "dcgm")
 
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
-URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/@%+\-\[\]{}]+")
+# A URL with a password in it would end up in files and logs that everybody can read.
+URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/%+\-\[\]{}]+")
 ABSOLUTE_PATH = re.compile(r"(/[A-Za-z0-9._+\-]+)+")
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 INTERFACE = re.compile(r"[=^]?[A-Za-z0-9._,:-]{1,200}")
-DRIVER = re.compile(r"auto|\d{3}(\.\d+){0,2}")
-PYTORCH = re.compile(r"\d+\.\d+(\.\d+)?(\+(cpu|cu\d{3}))?")
-LIMIT = re.compile(r"unlimited|\d{1,12}")
+DRIVER = re.compile(r"auto|[0-9]{3}(\.[0-9]+){0,2}")
+PYTORCH = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?(\+(cpu|cu[0-9]{3}))?")
+LIMIT = re.compile(r"unlimited|[1-9][0-9]{0,11}")
+INTERPRETER = re.compile(r"(/[A-Za-z0-9._+\-]+)*/?python[A-Za-z0-9._+\-]*")
+LOCKED_DRIVER = re.compile(r"[0-9]{3}(\.[0-9]+){1,2}")
+LOCKED_PYTORCH = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+\+(cpu|cu[0-9]{3})")
+SETTING_NAME = re.compile(r"NCCL_[A-Z0-9_]{1,60}")
+SETTING_VALUE = re.compile(r"[A-Za-z0-9._,:=^/+\-]{1,900}")
 
 DEFAULTS: dict[str, Any] = {
     "host": None,
@@ -39,21 +45,24 @@ DEFAULTS: dict[str, Any] = {
     "mirror": None,
     "mirror_key_fingerprint": None,
     "pytorch_prefix": "/opt/gpu_fleet/pytorch",
+    "python": "/usr/bin/python3",
     "wheel_index": "https://download.pytorch.org/whl/{tag}",
     "nccl": {},
     "baseline": {},
     "fabric": {},
+    "relock": False,
 }
 BASELINE: dict[str, Any] = {"memlock": "unlimited", "nofile": 1048576, "service_user": "gpufleet"}
-NCCL: dict[str, Any] = {"socket_interface": None, "traffic_class": None, "service_level": None}
+NCCL: dict[str, Any] = {"socket_interface": None, "traffic_class": None, "service_level": None, "extra": {}}
 
 # Field -> (pattern, variable, what is allowed).
 PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
     "driver": (DRIVER, "gpu_stack_driver", 'a branch ("580"), a version ("580.178.04"), or "auto"'),
     "pytorch": (PYTORCH, "gpu_stack_pytorch", 'a version, with the build after "+" if need be: "2.14", "2.14.1+cu130", "2.14+cpu"'),
-    "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks or quotes"),
+    "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks, quotes and passwords (those belong into apt_auth.conf)"),
     "mirror_key_fingerprint": (FINGERPRINT, "gpu_stack_mirror_key_fingerprint", "40 hexadecimal digits"),
     "pytorch_prefix": (ABSOLUTE_PATH, "conda_pytorch_prefix", "an absolute path of letters, digits and . _ + -"),
+    "python": (INTERPRETER, "conda_pytorch_python", "the path of a Python interpreter, such as /usr/bin/python3.11"),
     "wheel_index": (URL, "conda_pytorch_wheel_index", "an http, https or file URL, with {tag} where the build's tag goes"),
 }
 
@@ -68,11 +77,17 @@ def _text(value: Any) -> str | None:
 
 
 def _one_of(value: Any, allowed: tuple[str, ...], variable: str) -> str:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise Refusal(
-            "request.choice", f"{variable} is {value!r}; choose one of {', '.join(allowed)}", seen=value, allowed=list(allowed), variable=variable
-        )
+            "request.choice", f"{variable} is {value!r}; choose one of {', '.join(allowed)}",
+            seen=_shown(value), allowed=list(allowed), variable=variable,
+        )  # fmt: skip
     return str(value)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as a refusal can carry it: plain, and not longer than a person reads."""
+    return value if value is None or isinstance(value, (bool, int, float)) else str(value)[:200]
 
 
 def _matching(value: Any, field: str) -> str | None:
@@ -86,11 +101,12 @@ def _matching(value: Any, field: str) -> str | None:
 def _number(value: Any, variable: str, low: int, high: int) -> int | None:
     if value is None or value == "":
         return None
-    text = str(value)
-    if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+    text = "" if isinstance(value, (bool, float)) else str(value)
+    if not text.isascii() or not text.isdigit() or len(text) > 12 or not low <= int(text) <= high:
         raise Refusal(
-            "request.range", f"{variable} is {value!r}; give a number from {low} to {high}", seen=value, allowed=[low, high], variable=variable
-        )
+            "request.range", f"{variable} is {value!r}; give a number from {low} to {high}",
+            seen=_shown(value), allowed=[low, high], variable=variable,
+        )  # fmt: skip
     return int(text)
 
 
@@ -103,24 +119,37 @@ def _mapping(value: Any, variable: str, defaults: dict[str, Any]) -> dict[str, A
 
 
 def _names(value: Any, variable: str, allowed: tuple[str, ...]) -> list[str]:
-    given = [value] if isinstance(value, str) and value else list(value or [])
+    given = [value] if isinstance(value, str) and value else value or []
+    if not isinstance(given, (list, tuple)):
+        raise Refusal("request.type", f"{variable} is {value!r}; give a list", seen=_shown(value), allowed="a list", variable=variable)
     for name in given:
-        if name not in allowed:
+        if not isinstance(name, str) or name not in allowed:
             raise Refusal(
-                "request.choice", f"{variable} names {name!r}; choose from {', '.join(allowed)}", seen=name, allowed=list(allowed), variable=variable
-            )
-    return given
+                "request.choice", f"{variable} names {name!r}; choose from {', '.join(allowed)}",
+                seen=_shown(name), allowed=list(allowed), variable=variable,
+            )  # fmt: skip
+    return sorted(set(given))
 
 
 def normalize(request: Any) -> dict[str, Any]:
     """Return the request with every field present and of one type; raises Refusal for what could not be meant."""
     if not isinstance(request, dict):
         raise Refusal("request.type", f"the request is {type(request).__name__}, not a mapping", seen=repr(request), allowed="a mapping")
+    unknown = sorted(str(name) for name in request if name not in DEFAULTS)
+    if unknown:
+        raise Refusal("request.unknown", f"the request has {', '.join(unknown)}, which nothing reads", seen=unknown, allowed=sorted(DEFAULTS))
     asked = {**DEFAULTS, **{name: value for name, value in request.items() if value is not None}}
     for field in PATTERNS:
         asked[field] = _matching(asked[field], field)
     asked["pytorch_prefix"] = asked["pytorch_prefix"] or DEFAULTS["pytorch_prefix"]
+    asked["python"] = asked["python"] or DEFAULTS["python"]
     asked["wheel_index"] = asked["wheel_index"] or DEFAULTS["wheel_index"]
+    if asked["cuda"]:
+        raise Refusal(
+            "cuda.unmanaged",
+            f"gpu_stack_cuda is {asked['cuda']!r}; this release of the collection installs no CUDA toolkit, and PyTorch brings its own CUDA",
+            seen=_shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
+        )  # fmt: skip
     asked["driver_source"] = _one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
     asked["disruption"] = _one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
     asked["takeover"] = _names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
@@ -130,9 +159,50 @@ def normalize(request: Any) -> dict[str, Any]:
         asked["mirror_key_fingerprint"] = asked["mirror_key_fingerprint"].upper()
     asked["baseline"] = _baseline(asked["baseline"])
     asked["nccl"] = _nccl(asked["nccl"])
-    fabric = _mapping(asked["fabric"], "gpu_fabric_*", {"group": None, "members": []})
-    asked["fabric"] = {"group": fabric["group"], "members": sorted(str(member) for member in fabric["members"])}
+    asked["fabric"] = _fabric(asked["fabric"])
+    asked["host"] = _text(asked["host"])
+    asked["relock"] = str(asked["relock"]).lower() in ("true", "yes", "1")
     return asked
+
+
+def _fabric(value: Any) -> dict[str, Any]:
+    fabric = _mapping(value, "gpu_fabric_*", {"group": None, "members": []})
+    members = fabric["members"]
+    if not isinstance(members, (list, tuple)):
+        raise Refusal(
+            "request.type", f"the members of a fabric are {members!r}, not a list", seen=_shown(members), allowed="a list", variable="gpu_fabric_*"
+        )
+    return {"group": _text(fabric["group"]), "members": sorted(str(member) for member in members)}
+
+
+def normalize_lock(lock: Any, relock: bool) -> dict[str, dict[str, str]]:
+    """Return the lock as {driver: {request: version}, pytorch: {request: version+tag}}; raises Refusal for what no run has written."""
+    if relock or lock is None or lock == "":
+        return {"driver": {}, "pytorch": {}}
+    variable, allowed = "gpu_stack_lock", "{driver: {request: version}, pytorch: {request: version+build}}"
+    if not isinstance(lock, dict):
+        raise Refusal("lock.form", f"{variable} is {type(lock).__name__}, not a mapping", seen=_shown(lock), allowed=allowed, variable=variable)
+    found: dict[str, dict[str, str]] = {}
+    for component, pattern in (("driver", LOCKED_DRIVER), ("pytorch", LOCKED_PYTORCH)):
+        entries = lock.get(component) or {}
+        if not isinstance(entries, dict):
+            raise Refusal(
+                "lock.form", f"{variable}.{component} is {entries!r}, not a mapping", seen=_shown(entries), allowed=allowed, variable=variable
+            )
+        for request, exact in entries.items():
+            if not isinstance(exact, str) or not pattern.fullmatch(exact):
+                raise Refusal(
+                    "lock.form", f"{variable} says {exact!r} for {component} {request}; an exact version is needed",
+                    seen=_shown(exact), allowed=allowed, variable=variable,
+                )  # fmt: skip
+            wanted = str(request).partition("+")
+            if wanted[0] != "auto" and (exact.partition("+")[0] + ".").find(wanted[0] + ".") != 0:
+                raise Refusal(
+                    "lock.mismatch", f"{variable} says {exact} for {component} {request}, which is another release",
+                    seen=exact, allowed=f"a release of {request}", variable=variable,
+                )  # fmt: skip
+        found[component] = {str(request): str(exact) for request, exact in entries.items()}
+    return found
 
 
 def _baseline(value: Any) -> dict[str, Any]:
@@ -165,4 +235,17 @@ def _nccl(value: Any) -> dict[str, Any]:
         "socket_interface": interface,
         "traffic_class": _number(nccl["traffic_class"], "nccl_tuning_traffic_class", 0, 255),
         "service_level": _number(nccl["service_level"], "nccl_tuning_service_level", 0, 15),
+        "extra": _settings(nccl["extra"]),
     }
+
+
+def _settings(value: Any) -> dict[str, str]:
+    variable = "nccl_tuning_extra"
+    extra = _mapping(value, variable, {})
+    for name, given in extra.items():
+        if not SETTING_NAME.fullmatch(str(name)) or isinstance(given, bool) or not SETTING_VALUE.fullmatch(str(given)):
+            raise Refusal(
+                "request.form", f"{variable} has {name!r}: {given!r}; give names of NCCL's with plain values",
+                seen=_shown(f"{name}={given}"), allowed=f"{SETTING_NAME.pattern}: {SETTING_VALUE.pattern}", variable=variable,
+            )  # fmt: skip
+    return {str(name): str(given) for name, given in sorted(extra.items())}

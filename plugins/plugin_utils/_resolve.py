@@ -9,16 +9,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _consent, _driver_plan, _managed_plan, _nccl_policy, _pytorch_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import fingerprint
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _consent, _driver_component, _driver_plan, _managed_plan, _nccl_policy, _pytorch_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._due import verification
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import is_ours, kinds
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platform import find_platform
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
-from ansible_collections.gpu.fleet.plugins.plugin_utils._request import normalize
-from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import upstream
+from ansible_collections.gpu.fleet.plugins.plugin_utils._request import normalize, normalize_lock
 
 SCHEMA = 1
+FACTS_SCHEMA = 1
+DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 PLATFORM_FIELDS = ("id", "family", "package_manager", "directory", "architecture", "kernel_headers", "python_venv")
 ROLES = ("node_baseline", "nvidia_driver", "conda_pytorch", "nccl_tuning", "verification")
 
@@ -32,15 +35,17 @@ def resolve_stack(
     fleet: dict[str, Any] | None,
     today: str,
 ) -> dict[str, Any]:
-    """Return the plan for one host, or {"refusal": ...}.
+    """Return the plan for one host, or {"refusal": ...}; docs/plan.md describes both.
 
     `platform` None finds the platform from the observation. `lock` holds exact versions that `driver: auto` or a branch
     were resolved to before. `fleet` is what the other hosts look like. `today` is an ISO date.
     """
     try:
         asked = normalize(request)
+        locked = normalize_lock(lock, asked["relock"])
+        _sound(observed, fleet, today)
         here = platform or find_platform(catalog, observed.get("host"))
-        return _plan(catalog, asked, lock or {}, here, observed, today)
+        return _plan(catalog, asked, locked, here, observed, today)
     except Refusal as refusal:
         return {"refusal": refusal.fields}
 
@@ -54,19 +59,34 @@ def managed_ids(catalog: dict[str, Any], request: dict[str, Any]) -> list[dict[s
     return _managed_plan.every_id(catalog, asked)
 
 
+def _sound(observed: Any, fleet: Any, today: Any) -> None:
+    """Refuse to decide from something that is no observation, or on no day."""
+    schema = observed.get("schema") if isinstance(observed, dict) else None
+    if schema != FACTS_SCHEMA:
+        raise Refusal(
+            "observed.schema", f"the host's facts are of schema {schema}, not {FACTS_SCHEMA}: they are not what gpu_facts of this release returns",
+            seen=schema, allowed=[FACTS_SCHEMA],
+        )  # fmt: skip
+    if fleet is not None and not isinstance(fleet, dict):
+        raise Refusal("fleet.form", f"the fleet's summary is {type(fleet).__name__}, not a mapping", seen=str(fleet)[:200], allowed="a mapping")
+    if not isinstance(today, str) or not DATE.fullmatch(today):
+        raise Refusal("today.form", f"today is {today!r}, not a date such as 2026-11-30", seen=str(today), allowed="YYYY-MM-DD")
+
+
 def _plan(
-    catalog: dict[str, Any], asked: dict[str, Any], lock: dict[str, Any], platform: dict[str, Any], observed: dict[str, Any], today: str
+    catalog: dict[str, Any], asked: dict[str, Any], lock: dict[str, dict[str, str]], platform: dict[str, Any], observed: dict[str, Any], today: str
 ) -> dict[str, Any]:
-    gpus = observed.get("gpus") or []
-    fabric_manager = bool(observed.get("nvswitches"))
-    wanted, component = _driver(catalog, asked, lock, platform, observed, today)
+    gpus = kinds(catalog, observed.get("gpus") or [])
+    count = sum(is_ours(gpu) for gpu in observed.get("gpus") or [])
+    fabric_manager = bool(gpus and observed.get("nvswitches"))
+    wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, today)
     packages, source = _packages(catalog, asked, platform, wanted, fabric_manager)
-    will_run = wanted["version"] if wanted else component["present"]
+    will_run = wanted["version"] if wanted else driver["present"]
     torch = None
     if asked["pytorch"]:
-        python = (observed.get("host") or {}).get("python")
-        torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run)
-    variables = _nccl_policy.variables(observed, asked["nccl"])
+        python = _pytorch_plan.python_of(asked, observed)
+        torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run, lock["pytorch"].get(asked["pytorch"]))
+    nccl, variables = _nccl(catalog, asked, observed, bool(gpus))
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
@@ -76,26 +96,24 @@ def _plan(
     managed += _managed_plan.nccl(variables)
     differs = _managed_plan.differing(managed, observed.get("managed") or {})
 
-    foreseen = _consent.consequences(observed, wanted, differs.get("nvidia_driver", []))
-    waits = _consent.driver_pending(asked, wanted, foreseen, differs["nvidia_driver"]) if wanted and "nvidia_driver" in differs else None
-    pending = [waits] if waits else []
-    if waits:
-        will_run = component["present"]
-    verification = _verification(asked, observed, will_run, wanted, torch, variables)
+    changed = differs.get("nvidia_driver", [])
+    units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
+    foreseen = _consent.consequences(observed, wanted, changed, units)
+    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs)
     held_back = {item["role"] for item in pending}
-    due = {role for role in differs if role not in held_back} | ({"verification"} if verification["due"] else set())
-    component["action"] = _action(component, wanted, differs.get("nvidia_driver", []))
+    if "nvidia_driver" in held_back:
+        will_run = driver["present"]
+    due = verification(asked, observed, count, will_run, wanted is not None, torch, variables, "conda_pytorch" in held_back)
+    ready = {role for role in differs if role not in held_back} | ({"verification"} if due["due"] else set())
+    driver["action"] = _driver_component.action(driver, wanted, changed)
     return {
         "schema": SCHEMA,
         "platform": {name: platform[name] for name in PLATFORM_FIELDS},
         "components": {
-            "driver": component,
-            "pytorch": {
-                "wanted": torch,
-                "present": next((found["torch"] for found in observed.get("pytorch") or [] if found["path"] == asked["pytorch_prefix"]), None),
-                "action": "install" if "conda_pytorch" in differs else "none",
-                "reasons": torch["reasons"] if torch else ["gpu_stack_pytorch is not set"],
-            },
+            "baseline": _settings(asked["baseline"], "node_baseline" in differs, []),
+            "driver": driver,
+            "pytorch": _pytorch(asked, observed, torch, "conda_pytorch" in differs),
+            "nccl": {**nccl, **({"action": "change" if nccl["present"] else "install"} if "nccl_tuning" in differs else {})},
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
         "closure": sorted(packages),
@@ -104,11 +122,12 @@ def _plan(
         "consequences": foreseen,
         "managed": managed,
         "differs": differs,
-        "todo": [role for role in ROLES if role in due],
+        "todo": [role for role in ROLES if role in ready],
         "pending": pending,
+        "lock": _lock(asked, wanted, torch),
         "nccl": {"variables": variables},
         "pytorch": {"prefix": asked["pytorch_prefix"], "index": asked["wheel_index"].replace("{tag}", torch["tag"])} if torch else None,
-        "verification": verification,
+        "verification": due,
     }
 
 
@@ -124,91 +143,62 @@ def _packages(
     return _driver_plan.packages(catalog, platform, wanted, fabric_manager), source
 
 
-def _driver(
-    catalog: dict[str, Any], asked: dict[str, Any], lock: dict[str, Any], platform: dict[str, Any], observed: dict[str, Any], today: str
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the wanted driver (None: not ours to change) and what the plan says of the component."""
-    gpus = observed.get("gpus") or []
-    driver = observed.get("driver") or {}
-    owner = driver.get("owner")
-    present = (driver.get("loaded") or {}).get("version") or driver.get("user_space")
-    component: dict[str, Any] = {"wanted": None, "present": present, "owner": owner, "action": "none", "reasons": []}
-    if not gpus:
-        component["reasons"].append("no NVIDIA GPU on the PCI bus")
-        return None, component
-    if owner == "gpu-operator":
-        raise Refusal("driver.gpu_operator", "the driver of this node belongs to the GPU operator of its Kubernetes cluster", seen=owner)
-    ours = "distro" if asked["driver_source"] == "distro" else "nvidia"
-    # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
-    pinned = ((observed.get("managed") or {}).get(f"file:{_managed_plan.PIN}") or {}).get("state") == "file"
-    if owner not in (None, "absent", ours) and not (pinned and owner == "runfile") and "driver" not in asked["takeover"]:
-        component["reasons"].append(f"the driver belongs to {owner}; it is left as it is unless gpu_stack_takeover names driver")
-        return None, component
-    if asked["driver_source"] == "preinstalled":
-        component["reasons"].append("nvidia_driver_source is preinstalled")
-        return None, component
-    if asked["driver_source"] == "runfile":
-        raise Refusal(
-            "driver.source", f"nvidia_driver_source {asked['driver_source']!r} cannot be installed on {platform['id']} yet",
-            seen=asked["driver_source"], allowed=["auto", "nvidia", "distro", "preinstalled"], variable="nvidia_driver_source", nearest="nvidia",
-        )  # fmt: skip
-    if not asked["driver"]:
-        if present:
-            component["reasons"].append("gpu_stack_driver is not set: what is there stays")
-            return None, component
-        proposal = _driver_plan.choose(catalog, "auto", platform, gpus, today)
-        raise Refusal(
-            "driver.unset", f"the host has {len(gpus)} GPUs and no driver, and gpu_stack_driver is not set; \"{proposal['branch']}\" would fit",
-            seen=None, allowed="a branch, a version, or auto", variable="gpu_stack_driver", nearest=str(proposal["branch"]),
-        )  # fmt: skip
-    exact = lock.get("driver", {}).get(asked["driver"], asked["driver"])
-    if ours == "distro":
-        wanted = _driver_plan.choose_distribution(catalog, exact, platform, gpus, bool(observed.get("nvswitches")))
-    else:
-        wanted = _driver_plan.choose(catalog, exact, platform, gpus, today)
-    component["wanted"] = {**wanted, "source": ours}
-    component["reasons"] += wanted["reasons"]
-    return wanted, component
+def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, Any], has_gpus: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what the plan says of NCCL's settings, and the variables that we write; none into a file that is somebody else's."""
+    text = ((observed.get("nccl") or {}).get("config") or {}).get(_managed_plan.NCCL)
+    wanted = _nccl_policy.variables(observed, asked["nccl"], catalog["nccl_policy"]) if has_gpus else {}
+    component = _settings(wanted, False, [] if has_gpus else ["NCCL is for hosts with GPUs"])
+    component["present"] = bool(text)
+    if _nccl_policy.foreign(text, _managed_plan.HEADER) and "nccl" not in asked["takeover"]:
+        bad = _nccl_policy.leftovers(text, catalog["nccl_policy"])
+        component["action"] = "adopt"
+        component["wanted"] = None
+        component["reasons"] = [
+            f"{_managed_plan.NCCL} holds somebody's settings; it is left as it is unless gpu_stack_takeover names nccl",
+            *([f"it sets {', '.join(bad)}, which must not be left in a file that every job reads"] if bad else []),
+        ]
+        return component, {}
+    return component, wanted
 
 
-def _action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str]) -> str:
-    if wanted is None:
-        return "adopt" if component["present"] else "none"
-    if not differs:
-        return "none"
-    if component["present"] is None:
-        return "install"
-    return "repair" if upstream(component["present"]) == wanted["version"] else "change"
-
-
-def _verification(
+def _pending(
     asked: dict[str, Any],
-    observed: dict[str, Any],
-    driver: str | None,
     wanted: dict[str, Any] | None,
+    present: str | None,
     torch: dict[str, Any] | None,
-    variables: dict[str, str],
-) -> dict[str, Any]:
-    """Return what to verify, and whether it is time: the stack is not the one of the last pass, and nobody works here."""
-    gpus = observed.get("gpus") or []
-    build = f"{torch['version']}+{torch['tag']}" if torch else None
-    stack = fingerprint(observed, driver, build, variables, asked["fabric"])
-    record = observed.get("record") or {}
-    passed = record.get("fingerprint") == stack and record.get("verdict") == "pass"
-    jobs = (observed.get("busy") or {}).get("jobs") or []
-    backend = "nccl" if torch and torch["tag"] != "cpu" and gpus else "gloo"
+    foreseen: dict[str, Any],
+    differs: dict[str, list[str]],
+) -> list[dict[str, Any]]:
+    """Return what waits for consent: the driver, and a PyTorch that the present driver does not carry."""
+    if not wanted or "nvidia_driver" not in differs:
+        return []
+    waits = _consent.driver_pending(asked, wanted, foreseen, differs["nvidia_driver"])
+    if waits is None:
+        return []
+    if torch is None or "conda_pytorch" not in differs or _pytorch_plan.carries(present, torch["minimum_driver"]):
+        return [waits]
+    return [waits, _consent.pytorch_pending(asked, torch, present, foreseen)]
+
+
+def _settings(wanted: Any, differs: bool, reasons: list[str]) -> dict[str, Any]:
+    return {"wanted": wanted or None, "present": None, "action": "change" if differs else "none", "reasons": reasons}
+
+
+def _pytorch(asked: dict[str, Any], observed: dict[str, Any], torch: dict[str, Any] | None, differs: bool) -> dict[str, Any]:
+    present = next((found["torch"] for found in observed.get("pytorch") or [] if found["path"] == asked["pytorch_prefix"]), None)
     return {
-        "fingerprint": stack,
-        "backend": backend,
-        "due": not passed and not jobs,
-        "reason": "passed before" if passed else "the node is busy" if jobs else "no pass of this stack is on record",
-        "processes_per_node": len(gpus) if backend == "nccl" else 1,
-        "expected": {
-            "gpus": len(gpus),
-            "driver": driver if wanted else None,
-            "torch": build,
-            "cuda": torch["cuda"] if torch else None,
-            "nics": len(_nccl_policy.compute_hcas(observed)) or None,
-            "memlock": asked["baseline"]["memlock"],
-        },
+        "wanted": torch,
+        "present": present,
+        "action": ("change" if present else "install") if differs else "none",
+        "reasons": torch["reasons"] if torch else ["gpu_stack_pytorch is not set"],
     }
+
+
+def _lock(asked: dict[str, Any], wanted: dict[str, Any] | None, torch: dict[str, Any] | None) -> dict[str, dict[str, str]]:
+    """Return what this plan settled on, in the form of gpu_stack_lock: requests and the exact versions that they became."""
+    found: dict[str, dict[str, str]] = {}
+    if wanted:
+        found["driver"] = {asked["driver"]: wanted["version"]}
+    if torch:
+        found["pytorch"] = {asked["pytorch"]: f"{torch['version']}+{torch['tag']}"}
+    return found

@@ -10,8 +10,14 @@
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
-NUMBER = re.compile(r"\d+(\.\d+)*")
+NUMBER = re.compile(r"[0-9]+(\.[0-9]+)*")
+
+
+def is_version(text: object) -> TypeGuard[str]:
+    """Tell whether something is a version of dotted numbers."""
+    return isinstance(text, str) and NUMBER.fullmatch(text) is not None
 
 
 def key(version: str) -> tuple[int, ...]:
@@ -24,11 +30,6 @@ def key(version: str) -> tuple[int, ...]:
 def branch(version: str) -> int:
     """Return the branch of a driver version: 580 for 580.178.04."""
     return key(version)[0]
-
-
-def upstream(package_version: str) -> str:
-    """Return the vendor's version in a package's: 580.178.04 for 1:580.178.04-1ubuntu1."""
-    return package_version.rpartition(":")[2].partition("-")[0]
 
 
 def belongs(version: str, wanted: str) -> bool:

@@ -1,0 +1,155 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
+# Use the filters of the collection, never this file, from outside of it.
+
+"""What is to happen to a host's driver: install, change, repair, adopt, or nothing; and who owns what is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu
+from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import is_version
+
+VARIABLE = "gpu_stack_driver"
+SOURCE = "nvidia_driver_source"
+OURS = ("absent", "nvidia")
+
+
+def present_version(driver: dict[str, Any]) -> str | None:
+    """Return the version that a host runs: the loaded one, else that of the libraries."""
+    return next((version for version in ((driver.get("loaded") or {}).get("version"), driver.get("user_space")) if is_version(version)), None)
+
+
+def parts(driver: dict[str, Any], kernel: str | None) -> dict[str, str]:
+    """Return the versions of a driver's parts that are known: loaded, on disk for the running kernel, libraries."""
+    found = {
+        "loaded": (driver.get("loaded") or {}).get("version"),
+        "on disk": ((driver.get("on_disk") or {}).get(kernel) or {}).get("version"),
+        "user space": driver.get("user_space"),
+    }
+    return {name: version for name, version in found.items() if is_version(version)}
+
+
+def plan(
+    catalog: dict[str, Any],
+    asked: dict[str, Any],
+    lock: dict[str, str],
+    platform: dict[str, Any],
+    observed: dict[str, Any],
+    gpus: list[Gpu],
+    today: str,
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the wanted driver (None: not ours to change) and what the plan says of the component."""
+    driver = observed.get("driver") or {}
+    owner, present = driver.get("owner"), present_version(driver)
+    component: dict[str, Any] = {"wanted": None, "present": present, "owner": owner, "action": "none", "reasons": []}
+    others = _others(observed)
+    if not gpus:
+        handed = len(observed.get("gpus") or [])
+        component["reasons"] = [f"{handed} GPUs are handed to virtual machines" if handed else "no NVIDIA GPU on the PCI bus", *others]
+        return None, component
+    # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
+    pinned = ((observed.get("managed") or {}).get(f"file:{PIN}") or {}).get("state") == "file"
+    reason = _left_alone(asked, owner, present, platform, pinned)
+    if reason is None and not asked["driver"]:
+        if not present:
+            _propose(catalog, platform, gpus, today, observed)
+        reason = f"{VARIABLE} is not set: what is there stays"
+    if reason is not None:
+        component["reasons"] = [reason, *_disagreement(driver, observed), *others]
+        component["action"] = "adopt" if present else "none"
+        return None, component
+    source = _source(asked)
+    locked = lock.get(asked["driver"])
+    if source == "distro":
+        wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, bool(observed.get("nvswitches")), locked)
+    else:
+        working = _working(driver, observed) if owner == "nvidia" else None
+        wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, today, locked, working)
+    component["wanted"] = {**wanted, "source": source}
+    component["reasons"] = [*wanted["reasons"], *others]
+    return wanted, component
+
+
+def _source(asked: dict[str, Any]) -> str:
+    return "distro" if asked["driver_source"] == "distro" else "nvidia"
+
+
+def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, platform: dict[str, Any], pinned: bool) -> str | None:
+    """Return why the driver is not ours to touch, or None; raises Refusal where it cannot be what was asked for."""
+    if owner == "gpu-operator":
+        raise Refusal(
+            "driver.gpu_operator", "the driver of this node belongs to the GPU operator of its Kubernetes cluster",
+            seen=owner, allowed=list(OURS), variable="the group gpu_nodes", nearest="gpu_hold",
+        )  # fmt: skip
+    if asked["driver_source"] == "preinstalled":
+        return f"{SOURCE} is preinstalled" + ("" if present else ", but no driver is installed")
+    if owner is None:
+        if not asked["driver"]:
+            return "whose driver this is could not be observed"
+        raise Refusal(
+            "driver.owner_unknown", "the host's packages could not be read, so nothing can be said about whose driver is there",
+            seen=owner, allowed=list(OURS), variable=SOURCE, nearest="preinstalled",
+        )  # fmt: skip
+    ours = ("absent", _source(asked))
+    if owner not in ours and not (pinned and owner == "runfile"):
+        if "driver" not in asked["takeover"]:
+            return f"the driver belongs to {owner}; it is left as it is unless gpu_stack_takeover names driver"
+        if owner == "runfile":
+            raise Refusal(
+                "driver.takeover", "a driver of NVIDIA's runfile cannot be taken over by this release of the collection: run nvidia-uninstall first",
+                seen=owner, allowed=["distro", "nvidia"], variable="gpu_stack_takeover",
+            )  # fmt: skip
+    if asked["driver_source"] == "runfile":
+        raise Refusal(
+            "driver.source", f"this release of the collection cannot install a driver from a runfile on {platform['id']}",
+            seen="runfile", allowed=["auto", "nvidia", "distro", "preinstalled"], variable=SOURCE, nearest="nvidia",
+        )  # fmt: skip
+    return None
+
+
+def _propose(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], today: str, observed: dict[str, Any]) -> None:
+    """Refuse a bare host that nothing is asked for, with a driver that would fit."""
+    proposal = _driver_plan.choose(catalog, "auto", platform, gpus, today)
+    count = len(observed.get("gpus") or [])
+    raise Refusal(
+        "driver.unset", f'the host has {count} GPUs and no driver, and {VARIABLE} is not set; "{proposal["branch"]}" would fit',
+        seen=None, allowed='a branch, a version, or "auto"', variable=VARIABLE, nearest=str(proposal["branch"]),
+    )  # fmt: skip
+
+
+def _working(driver: dict[str, Any], observed: dict[str, Any]) -> str | None:
+    """Return the version of a driver whose parts are all there and agree, else None."""
+    found = parts(driver, (observed.get("host") or {}).get("kernel"))
+    versions = set(found.values())
+    return versions.pop() if len(found) == 3 and len(versions) == 1 else None
+
+
+def _disagreement(driver: dict[str, Any], observed: dict[str, Any]) -> list[str]:
+    found = parts(driver, (observed.get("host") or {}).get("kernel"))
+    if len(set(found.values())) < 2:
+        return []
+    return ["its parts disagree: " + ", ".join(f"{name} {version}" for name, version in found.items())]
+
+
+def _others(observed: dict[str, Any]) -> list[str]:
+    others = observed.get("accelerators_other") or []
+    return [f"{len(others)} accelerators of other makers are left alone"] if others else []
+
+
+def action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str]) -> str:
+    """Return install, change, repair, adopt or none."""
+    if wanted is None:
+        return str(component["action"])
+    if not differs:
+        return "none"
+    if component["present"] is None:
+        return "install"
+    return "repair" if component["present"] == wanted["version"] else "change"
