@@ -127,10 +127,15 @@ def launch(members: Sequence[str], nodes: Mapping[str, Facts]) -> dict[str, Any]
 
 
 def collectives(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], nodes: Mapping[str, Facts]) -> dict[str, Any]:
-    """Every fabric's launch by the fabric's name; a fabric whose plan holds no PyTorch has nothing to run."""
+    """Every fabric's launch by the fabric's name; a fabric whose plan holds no PyTorch has nothing to run.
+
+    C(absent) are members of the fabric that this run is not about, such as those outside of --limit.
+    """
     found = fabrics(hosts, groups)
     wanted = {fabric: members for fabric, members in found.items() if any(not nodes.get(host) or nodes[host]["python"] for host in members)}
-    return {fabric: launch(members, nodes) for fabric, members in wanted.items()}
+    held = set(groups.get("gpu_hold", []))
+    absent = {fabric: [host for host in groups.get(fabric, []) if host not in members and host not in held] for fabric, members in wanted.items()}
+    return {fabric: {**launch(members, nodes), "absent": absent[fabric]} for fabric, members in wanted.items()}
 
 
 def job(host: str, node: Facts, launches: Mapping[str, Facts], settings: Facts) -> dict[str, Any]:
@@ -248,6 +253,7 @@ def outcome(fabric: str, plan: Facts, answers: Mapping[str, Facts | None]) -> tu
     told: dict[str, Any] = {
         "fabric": fabric,
         "members": members,
+        "absent": list(plan.get("absent") or []),
         "backend": plan["backend"],
         "world_size": plan["world_size"],
         "correct": False,

@@ -64,7 +64,8 @@ def collective_line(told: Facts) -> str:
         return f"{where}: {told['reason']}"
     last = told["rows"][-1]
     speed = f"{last['busbw_gbs']:.3f} GB/s busbw at {last['size_bytes'] / 2**20:g} MiB"
-    return f"{where}: exact, equal gradients" + (f", {speed}" if told["world_size"] > 1 else "")
+    without = f", without {few(told['absent'], 3)}" if told["absent"] else ""
+    return f"{where}: exact, equal gradients" + (f", {speed}" if told["world_size"] > 1 else "") + without
 
 
 def summary(result: Facts) -> str:
@@ -99,7 +100,10 @@ def table(result: Facts, most: int = 40) -> list[str]:
 
 
 def record(host: str, result: Facts, fingerprint: str) -> dict[str, Any]:
-    """What a node keeps of its last verification; it passes only together with its fabric's collective."""
+    """What a node keeps of its last verification; it passes only together with its fabric's collective.
+
+    A pass of a part of the fabric is C(partial): it says nothing of the way to the others.
+    """
     entry = next(entry for entry in result["nodes"] if entry["name"] == host)
     told = next((told for told in result["collectives"] if host in told["members"]), None)
     good = entry["verdict"] == "pass" and (told is None or told["verdict"] == "pass")
@@ -107,7 +111,7 @@ def record(host: str, result: Facts, fingerprint: str) -> dict[str, Any]:
     return {
         "schema": 1,
         "fingerprint": fingerprint,
-        "verdict": "pass" if good else "fail",
+        "verdict": "fail" if not good else "partial" if told and told["absent"] else "pass",
         "date": result["generated"],
         "summary": few(reasons, 3) if not good else collective_line(told) if told else "no PyTorch is part of the plan",
         "collective": told,

@@ -160,6 +160,15 @@ def test_a_good_collective_makes_a_passing_fleet() -> None:
     assert "2 nodes pass" in result.summary(told)
 
 
+def test_a_pass_of_a_part_of_the_fabric_is_not_recorded_as_one_of_the_whole() -> None:
+    found = nodes("n1")
+    launches = collective.collectives(["n1"], {"gpu_fabric_a": ["n1", "n2", "n3"], "gpu_hold": ["n3"]}, found)
+    told = result.document(["n1"], found, launches, {"n1": share(result=good(1))}, "now")
+    assert told["verdict"] == "pass" and told["collective"]["absent"] == ["n2"]
+    assert result.record("n1", told, "f00")["verdict"] == "partial"
+    assert "without n2" in result.summary(told)
+
+
 @pytest.mark.parametrize(
     ("answers", "blamed"),
     [
