@@ -38,7 +38,7 @@ lint: venv ## ruff, mypy, yamllint, ansible-lint, docs, changelog, ansible-test 
 	@$(PYTHON) tools/lint.py $(CHECKS)
 
 bench: venv ## the figures of the design, measured: build/bench/bench.json
-	@PYTHONPATH=tests $(PYTHON) -m bench.main
+	@PYTHONPATH=.:tests:collections $(PYTHON) -m bench.main
 
 mutants: venv ## delete each task of a role in turn and see that a test notices: make mutants ROLE=nvidia_driver
 	@$(PYTHON) tools/mutants.py "$(ROLE)"
