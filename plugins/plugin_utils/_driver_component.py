@@ -73,8 +73,8 @@ def plan(
     else:
         working = _working(driver, observed) if owner == "nvidia" else None
         wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, today, locked, working)
+    component["reasons"] = [*wanted.pop("reasons"), *others]
     component["wanted"] = {**wanted, "source": source}
-    component["reasons"] = [*wanted["reasons"], *others]
     return wanted, component
 
 
@@ -152,4 +152,7 @@ def action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: li
         return "none"
     if component["present"] is None:
         return "install"
-    return "repair" if component["present"] == wanted["version"] else "change"
+    # Where the packages are the wanted ones already, only what came of them is behind: an old module still loaded, a service down.
+    if component["present"] == wanted["version"] or not any(name.startswith("package:") for name in differs):
+        return "repair"
+    return "change"

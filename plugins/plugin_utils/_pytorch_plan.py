@@ -37,9 +37,7 @@ def _minor(version: str) -> str:
     return ".".join(str(version).split(".")[:2])
 
 
-def choose(
-    catalog: dict[str, Any], asked: str, python: str | None, gpus: list[Gpu], driver: str | None, locked: str | None = None
-) -> dict[str, Any]:
+def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[Gpu], driver: str | None, locked: str | None = None) -> dict[str, Any]:
     """Return {version, tag, cuda, cudnn, nccl, minimum_driver, reasons}; `driver` is the version that the host will run, None without one."""
     reasons = [f"{VARIABLE} is {asked}", *([f"gpu_stack_lock says {locked}"] if locked else [])]
     wanted, _, tag = (locked or asked).partition("+")
