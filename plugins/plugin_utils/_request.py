@@ -21,7 +21,8 @@ COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl",
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
 # A URL with a password in it would end up in files and logs that everybody can read.
 URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/%+\-\[\]{}]+")
-ABSOLUTE_PATH = re.compile(r"(/[A-Za-z0-9._+\-]+)+")
+# A folder of its own, which may be emptied and filled: two steps deep at least, no way up, and none that the system lives in.
+PREFIX = re.compile(r"(?!/(usr|var)/[^/]+$|/(bin|boot|dev|etc|lib[^/]*|proc|run|sbin|sys)/)(/(?!\.)[A-Za-z0-9._+\-]+){2,}")
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 INTERFACE = re.compile(r"[=^]?[A-Za-z0-9._,:-]{1,200}")
@@ -61,7 +62,7 @@ PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
     "pytorch": (PYTORCH, "gpu_stack_pytorch", 'a version, with the build after "+" if need be: "2.14", "2.14.1+cu130", "2.14+cpu"'),
     "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks, quotes and passwords (those belong into apt_auth.conf)"),
     "mirror_key_fingerprint": (FINGERPRINT, "gpu_stack_mirror_key_fingerprint", "40 hexadecimal digits"),
-    "pytorch_prefix": (ABSOLUTE_PATH, "conda_pytorch_prefix", "an absolute path of letters, digits and . _ + -"),
+    "pytorch_prefix": (PREFIX, "conda_pytorch_prefix", "the plain path of a folder of its own, such as /opt/gpu_fleet/pytorch"),
     "python": (INTERPRETER, "conda_pytorch_python", "the path of a Python interpreter, such as /usr/bin/python3.11"),
     "wheel_index": (URL, "conda_pytorch_wheel_index", "an http, https or file URL, with {tag} where the build's tag goes"),
 }

@@ -187,7 +187,7 @@ def _settings(wanted: Any, differs: bool, reasons: list[str]) -> dict[str, Any]:
 def _pytorch(asked: dict[str, Any], observed: dict[str, Any], torch: dict[str, Any] | None, differs: bool) -> dict[str, Any]:
     present = next((found["torch"] for found in observed.get("pytorch") or [] if found["path"] == asked["pytorch_prefix"]), None)
     return {
-        "wanted": torch,
+        "wanted": {name: value for name, value in torch.items() if name != "reasons"} if torch else None,
         "present": present,
         "action": ("change" if present else "install") if differs else "none",
         "reasons": torch["reasons"] if torch else ["gpu_stack_pytorch is not set"],
