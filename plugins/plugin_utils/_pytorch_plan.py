@@ -40,7 +40,7 @@ def _minor(version: str) -> str:
 def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[Gpu], driver: str | None, locked: str | None = None) -> dict[str, Any]:
     """Return {version, tag, cuda, cudnn, nccl, minimum_driver, reasons}; `driver` is the version that the host will run, None without one."""
     reasons = [f"{VARIABLE} is {asked}", *([f"gpu_stack_lock says {locked}"] if locked else [])]
-    wanted, _, tag = (locked or asked).partition("+")
+    wanted, _plus, tag = (locked or asked).partition("+")
     release = next((entry for entry in catalog["pytorch"] if belongs(entry["version"], wanted)), None)
     if release is None:
         known = [entry["version"] for entry in catalog["pytorch"]]
@@ -102,7 +102,7 @@ def covers(build: dict[str, Any], capability: str | None) -> bool:
         return True
     mine = key(capability)
     for made_for in build["capabilities"]:
-        number, _, ptx = made_for.partition("+")
+        number, _plus, ptx = made_for.partition("+")
         if key(number) <= mine and (ptx or key(number)[0] == mine[0]):
             return True
     return False
