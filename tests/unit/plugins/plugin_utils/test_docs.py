@@ -1,0 +1,111 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages that describe the resolver's tables and answers say what they are."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+from fixtures.nodes import bare, host, installed, job, request, resolve
+from fixtures.stack import V100, catalog, driver
+
+from tools import generate_docs
+from tools.common import CHECKOUT
+
+PAGE = CHECKOUT / "docs" / "plan.md"
+# Mappings whose keys are data, and how docs/plan.md names those keys.
+MAPPINGS = {
+    "components.nccl.wanted": "<variable>",
+    "packages": "<role>",
+    "packages.<role>": "<package>",
+    "lockstep": "<package>",
+    "differs": "<role>",
+    "lock.driver": "<request>",
+    "lock.pytorch": "<request>",
+    "nccl.variables": "<variable>",
+}
+# The state of a thing depends on its kind, and docs/facts.md describes it.
+OPAQUE = {"managed[].desired"}
+PLANS = [
+    (request(), bare()),
+    (request(), installed(busy=job())),
+    (request(driver="580", pytorch="2.14+cu130"), installed("535.309.01")),
+    (request(pytorch=None), bare(gpus=0, switches=False, nics=[])),
+    (request(), bare(gpus=0, switches=False, nics=[], driver={**driver(), "owner": None})),
+    (request(driver="535", driver_source="distro", pytorch="2.14"), bare(device=V100, switches=False)),
+    (request(), bare(driver=driver("580.159.04", "distro"), nccl={"config": {"/etc/nccl.conf": "NCCL_ALGO=Ring\n"}})),
+    (request(), installed(pytorch=[{"path": "/opt/gpu_fleet/pytorch", "torch": "2.13.0+cpu", "python": "3.11.2", "cuda": None}])),
+]
+
+
+def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
+    """Return every path below a value with the name of its type."""
+    if path in OPAQUE:
+        return {(path, "mapping")}
+    if isinstance(value, dict):
+        found: set[tuple[str, str]] = set()
+        for key, item in value.items():
+            name = MAPPINGS.get(path) or str(key)
+            found |= shape(item, f"{path}.{name}" if path else name)
+        return found
+    if isinstance(value, list):
+        return {entry for item in value for entry in shape(item, f"{path}[]")}
+    return {(path, "null" if value is None else type(value).__name__)}
+
+
+def documented(title: str) -> dict[str, set[str]]:
+    """Return path -> types of the table under a title of the page."""
+    part = PAGE.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| ([a-z, ]+) \|", part, re.M)
+    assert len(rows) == len({path for path, _ in rows}), "a field is described twice"
+    return {path: set(types.split(", ")) for path, types in rows}
+
+
+def test_the_page_describes_the_plan() -> None:
+    page = documented("The plan")
+    seen: set[tuple[str, str]] = set()
+    for asked, observed in PLANS:
+        made = resolve(asked, observed)
+        assert "refusal" not in made, made
+        seen |= shape(made)
+    unknown = {f"{path}: {kind}" for path, kind in seen if kind not in page.get(path, set())}
+    assert not unknown, f"docs/plan.md lacks {sorted(unknown)}"
+    told = {(path, kind) for path, kinds in page.items() for kind in kinds}
+    assert told == seen, f"docs/plan.md has what no plan has: {sorted(told - seen)}"
+    assert f"schema {_resolve.SCHEMA}" in PAGE.read_text()
+
+
+def test_the_page_describes_the_refusal() -> None:
+    page = documented("The refusal")
+    fields = set(resolve(request(driver="999"), bare())["refusal"])
+    assert fields == set(page)
+
+
+def test_a_plan_always_has_the_same_fields() -> None:
+    """Whoever reads a plan need not ask whether a field is there."""
+    assert len({tuple(resolve(asked, observed)) for asked, observed in PLANS}) == 1
+    assert list(resolve(request(), bare(host=host("plan9", "4")))) == ["refusal"]
+
+
+@pytest.mark.parametrize("name", sorted(generate_docs.PAGES))
+def test_generated_pages_are_up_to_date(name: str) -> None:
+    assert (CHECKOUT / "docs" / name).read_text() == generate_docs.PAGES[name](), "run: make docs"
+
+
+def test_the_compatibility_page_shows_every_entry_of_the_catalog() -> None:
+    page, known = generate_docs.compatibility(), catalog()
+    assert generate_docs.catalog() == known
+    cells = {cell.strip(" `") for line in page.splitlines() for cell in line.split(" | ")}
+    cells |= {line.split(" | ")[0].strip("| `") for line in page.splitlines()}
+    wanted = {*known["gpus"], *known["distribution_drivers"], *(str(entry["branch"]) for entry in known["driver_branches"])}
+    wanted |= {entry["version"] for entry in known["pytorch"]} | {entry["tag"] for entry in known["builds"]}
+    wanted |= {f"{entry['distribution']} {entry['version']}" for entry in known["platforms"].values()}
+    assert wanted <= cells, sorted(wanted - cells)
+
+
+def test_a_table_survives_a_bar_in_a_cell() -> None:
+    assert generate_docs.table(("a", "b"), [("x|y", None)]) == "| a | b |\n| --- | --- |\n| x\\|y |  |\n"
