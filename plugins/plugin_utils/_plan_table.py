@@ -25,18 +25,24 @@ def rows(host: str, plan: dict[str, Any]) -> list[tuple[str, ...]]:
     what = "pending" if "driver" in waits else ", ".join([driver["action"], *disturbs])
     why = waits["driver"]["reason"] if "driver" in waits else "; ".join(driver["reasons"])
     build = f"{torch['wanted']['version']}+{torch['wanted']['tag']}" if torch["wanted"] else "none"
+    torch_waits = waits.get("pytorch")
+    torch_what, torch_why = ("pending", torch_waits["reason"]) if torch_waits else (torch["action"], "; ".join(torch["reasons"]))
     files = sum(len(plan["differs"].get(role, [])) for role in ("node_baseline", "nccl_tuning"))
     return [
         (host, "driver", str(driver["present"] or "none"), wanted, what, why),
-        (host, "pytorch", str(torch["present"] or "none"), build, torch["action"], "; ".join(torch["reasons"])),
+        (host, "pytorch", str(torch["present"] or "none"), build, torch_what, torch_why),
         (host, "settings", "", "", f"{files} to write" if files else "none", ", ".join(plan["todo"]) or "nothing to do"),
     ]
 
 
 def lines(plans: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the table of all hosts; a host without a plan is named as such."""
+    """Return the table of all hosts; a host that is refused or has no plan is named as such."""
     table: list[tuple[str, ...]] = [TITLES]
     for host in sorted(plans):
-        table += rows(host, plans[host]) if plans[host].get("components") else [(host, "", "", "", "no plan", "")]
+        refusal = plans[host].get("refusal")
+        if plans[host].get("components"):
+            table += rows(host, plans[host])
+        else:
+            table.append((host, "", "", "", "refused" if refusal else "no plan", refusal["message"] if refusal else ""))
     widths = [max(len(row[column]) for row in table) for column in range(len(TITLES))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

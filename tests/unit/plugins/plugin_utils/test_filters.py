@@ -1,0 +1,80 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filters around the resolver: what playbooks see of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.filter import resolve as filters
+from fixtures.nodes import bare, installed, job, request, resolve, satisfied
+from fixtures.stack import TODAY, catalog
+
+GROUPS = {
+    "all": ["n3", "n1", "n2", "n4"],
+    "gpu_nodes": ["n1", "n2", "n3", "n4"],
+    "gpu_fabric_b": ["n4"],
+    "gpu_fabric_a": ["n2", "n1", "n3"],
+}
+
+
+def shown(**plans: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {host: {"__gpu_stack_plan": plan} for host, plan in plans.items()}
+
+
+def test_every_filter_is_offered_by_its_name() -> None:
+    offered = filters.FilterModule().filters()
+    assert set(offered) >= {"resolve_stack", "managed_ids", "fabric_of", "with_fabrics", "refusals", "differing", "plan_table"}
+    assert all(call.__name__ == name for name, call in offered.items())
+
+
+def test_the_plan_is_the_resolvers() -> None:
+    lock = {"driver": {"580": "580.159.04"}}
+    assert filters.resolve_stack(catalog(), request(), bare(), TODAY) == resolve(request(), bare())
+    assert filters.resolve_stack(catalog(), request(), bare(), TODAY, lock) == resolve(request(), bare(), lock)
+    assert {"kind": "module", "id": "nvidia"} in filters.managed_ids(catalog(), request())
+
+
+@pytest.mark.parametrize(
+    ("host", "group", "members"),
+    [("n1", "gpu_fabric_a", ["n1", "n2", "n3"]), ("n4", "gpu_fabric_b", ["n4"]), ("n9", None, [])],
+)
+def test_a_host_belongs_to_the_fabric_that_names_it(host: str, group: str | None, members: list[str]) -> None:
+    assert filters.fabric_of(GROUPS, host) == {"group": group, "members": members}
+
+
+def test_a_collective_needs_every_member_of_its_fabric_in_the_inventorys_order() -> None:
+    assert filters.with_fabrics(["n1"], GROUPS) == ["n3", "n1", "n2"]
+    assert filters.with_fabrics(["n4"], GROUPS) == ["n4"]
+    assert filters.with_fabrics([], GROUPS) == []
+
+
+def test_refusals_are_one_line_a_host_with_what_to_set() -> None:
+    hosts = shown(n1=resolve(request(), bare()), n2=resolve(request(driver="999"), bare()), n3=resolve(request(), {"schema": 2}))
+    unknown, schema = filters.refusals(["n1", "n2", "n3", "n4"], {**hosts, "n4": {}})
+    assert unknown.startswith("n2: ") and unknown.endswith("[driver.branch_unknown]")
+    assert " Set gpu_stack_driver. The nearest that works: 580. " in unknown
+    assert schema.startswith("n3: ") and "Set " not in schema and "nearest" not in schema
+
+
+def test_what_differs_is_asked_for_by_role() -> None:
+    plan = resolve(request(), bare())
+    states = satisfied(request(), bare())["managed"]
+    assert filters.differing(plan["managed"], states, "nvidia_driver") == []
+    assert filters.differing(plan["managed"], {**states, "module:nvidia": None}, "nvidia_driver") == ["module:nvidia"]
+    assert filters.differing(plan["managed"], {}, "nccl_tuning") == ["file:/etc/nccl.conf"]
+
+
+def test_the_table_shows_what_happens_what_waits_and_what_is_refused() -> None:
+    waiting = resolve(request(pytorch="2.14+cu130"), installed("535.309.01", busy=job()))
+    hosts = shown(bare=resolve(request(), bare()), busy=waiting, no=resolve(request(driver="999"), bare()))
+    lines = filters.plan_table(["no", "bare", "busy", "gone"], {**hosts, "gone": {}})
+    found = {tuple(line.split()[:2]): line for line in lines}
+    assert lines[0].split() == ["node", "component", "now", "planned", "what", "happens", "why"]
+    assert " 580.178.04 open " in found["bare", "driver"] and " install " in found["bare", "driver"]
+    assert " 535.309.01 " in found["busy", "driver"] and " pending " in found["busy", "driver"] and "python (4711)" in found["busy", "driver"]
+    assert " pending " in found["busy", "pytorch"]
+    assert "gpu_stack_driver is '999'" in found["no", "refused"]
+    assert found["gone", "no"].endswith("no plan")

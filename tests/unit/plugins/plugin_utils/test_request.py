@@ -1,0 +1,97 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests as they come from YAML files, surveys and command lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils._request import DEFAULTS, normalize, normalize_lock
+
+
+def test_an_empty_request_is_the_defaults() -> None:
+    asked = normalize({})
+    assert set(asked) == set(DEFAULTS)
+    assert (asked["driver"], asked["pytorch"], asked["disruption"], asked["takeover"]) == (None, None, "never", [])
+    assert asked["baseline"] == {"memlock": "unlimited", "nofile": 1048576, "service_user": "gpufleet"}
+
+
+def test_an_empty_field_of_a_survey_is_no_answer() -> None:
+    blank = {"driver": "", "pytorch": "", "mirror": "", "pytorch_prefix": "", "wheel_index": "", "takeover": "", "nccl": {"traffic_class": ""}}
+    assert normalize({**blank, "baseline": {"nofile": "", "memlock": ""}}) == normalize({})
+    assert normalize(dict.fromkeys(DEFAULTS)) == normalize({})
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "read"),
+    [
+        ("driver", 580, "580"),
+        ("driver", 580.178, "580.178"),
+        ("pytorch", 2.14, "2.14"),
+        ("pytorch", "2.14.1+cu130", "2.14.1+cu130"),
+        ("takeover", "driver", ["driver"]),
+        ("takeover", ["nccl", "driver", "nccl"], ["driver", "nccl"]),
+        ("mirror", "http://mirror.lan/", "http://mirror.lan"),
+        ("mirror_key_fingerprint", "ab" * 20, "AB" * 20),
+        ("nccl", {"traffic_class": "106"}, {"socket_interface": None, "traffic_class": 106, "service_level": None, "extra": {}}),
+    ],
+)
+def test_values_are_read_as_they_were_meant(field: str, given: Any, read: Any) -> None:
+    assert normalize({field: given})[field] == read
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("driver", True),
+        ("driver", "580; reboot"),
+        ("driver", "\uff15\uff18\uff10"),
+        ("driver", ["580"]),
+        ("pytorch", "2"),
+        ("pytorch", "2.14+rocm6"),
+        ("mirror", "http://user:password@mirror.lan"),
+        ("mirror", "ftp://mirror.lan"),
+        ("mirror", "http://mirror.lan\nTrusted: yes"),
+        ("mirror_key_fingerprint", "8793F200"),
+        ("pytorch_prefix", "opt/torch"),
+        ("pytorch_prefix", "/opt/a b"),
+        ("pytorch_prefix", "/"),
+        ("baseline", {"memlock": "-1"}),
+        ("baseline", {"memlock": "64\n* - nofile 1"}),
+        ("baseline", {"service_user": "Gpu Fleet"}),
+        ("baseline", {"nofile": True}),
+        ("nccl", {"traffic_class": 256}),
+        ("nccl", {"traffic_class": "\u0663"}),
+        ("nccl", {"socket_interface": "eth0\nNCCL_ALGO=Ring"}),
+        ("nccl", {"extra": {"NCCL_IB_TIMEOUT": "22\nNCCL_ALGO=Ring"}}),
+        ("disruption", "always"),
+        ("disruption", ["never"]),
+        ("takeover", {"driver": True}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_variable(field: str, given: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        normalize({field: given})
+    assert caught.value.fields["rule"].startswith("request.")
+    assert caught.value.fields["variable"]
+    assert caught.value.fields["allowed"]
+
+
+def test_a_request_is_left_as_it_was_given() -> None:
+    given: dict[str, Any] = {"driver": 580, "nccl": {"extra": {"NCCL_IB_TIMEOUT": 22}}, "fabric": {"group": "gpu_fabric_a", "members": ["n2", "n1"]}}
+    asked = normalize(given)
+    assert given["driver"] == 580 and given["fabric"]["members"] == ["n2", "n1"]
+    assert asked["fabric"]["members"] == ["n1", "n2"] and asked["nccl"]["extra"] == {"NCCL_IB_TIMEOUT": "22"}
+
+
+@pytest.mark.parametrize(("lock", "relock"), [(None, False), ({}, False), ("", False), ({"driver": {"580": "580.159.04"}}, True)])
+def test_no_lock_or_one_to_be_made_anew_holds_nothing(lock: Any, relock: bool) -> None:
+    assert normalize_lock(lock, relock) == {"driver": {}, "pytorch": {}}
+
+
+def test_a_lock_is_read_whatever_yaml_made_of_its_keys() -> None:
+    read = normalize_lock({"driver": {580: "580.159.04", "auto": "580.178.04"}, "pytorch": {2.14: "2.14.0+cu126"}}, False)
+    assert read == {"driver": {"580": "580.159.04", "auto": "580.178.04"}, "pytorch": {"2.14": "2.14.0+cu126"}}
