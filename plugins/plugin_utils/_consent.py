@@ -18,14 +18,6 @@ RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 
 
-def jobs(observed: dict[str, Any]) -> list[str]:
-    """Return who works with the GPUs, as "python (4711)"; a host of which that is not known counts as busy."""
-    busy = observed.get("busy")
-    if busy is None:
-        return ["a process that could not be looked for"] if observed.get("gpus") else []
-    return [f"{entry['name']} ({entry['pid']})" for entry in busy.get("jobs") or []]
-
-
 def holders(observed: dict[str, Any]) -> list[str]:
     """Return who would notice: the jobs on the GPUs. Where nobody could look, a loaded driver counts as in use."""
     busy = observed.get("busy")
