@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -76,41 +73,3 @@ def test_installed_playbook_is_found_and_sound(installed: Path, playbook: str) -
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert str(CHECKOUT) not in done.stdout + done.stderr
-
-
-def interpreter(version: str) -> str | None:
-    """Return a Python of this version on this machine."""
-    found = shutil.which(f"python{version}")
-    own = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    if found and subprocess.run([found, "-c", "import venv"], capture_output=True).returncode == 0:
-        return found
-    return str(own[-1]) if own else None
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("version", "core"),
-    [
-        pytest.param(version, core, marks=pytest.mark.skipif(interpreter(version) is None, reason=f"this machine has no Python {version}"))
-        for version, core in (("3.11", "2.19"), ("3.12", "2.21"), ("3.13", "2.21"))
-    ],
-)
-def test_site_is_sound_on_each_supported_controller(version: str, core: str) -> None:
-    """The lock of that Python installs, brings the promised ansible-core, and takes site.yml."""
-    venv = CHECKOUT / ".cache" / f"controller-{version}"
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        venv = BIN.parent
-    else:
-        made = subprocess.run(
-            [CHECKOUT / "tools" / "bootstrap", str(interpreter(version))],
-            env={**os.environ, "GPU_FLEET_VENV": str(venv)}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stdout + made.stderr
-    env = environment(PATH=f"{venv}/bin:{os.environ['PATH']}")
-    shown = subprocess.run([venv / "bin" / "ansible", "--version"], env=env, capture_output=True, text=True, cwd=CHECKOUT)
-    assert f"[core {core}." in shown.stdout, shown.stdout + shown.stderr
-    checked = subprocess.run(
-        [venv / "bin" / "ansible-playbook", "site.yml", "-i", "inventories/prod", "--syntax-check"],
-        env=env, capture_output=True, text=True, cwd=CHECKOUT,
-    )  # fmt: skip
-    assert checked.returncode == 0, checked.stderr

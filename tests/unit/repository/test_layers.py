@@ -75,7 +75,7 @@ def observers() -> list[Path]:
     """Return the observing module and everything of ours that it imports."""
     reached = [PLUGINS / "modules" / "gpu_facts.py"]
     for path in reached:
-        for name in imports(path):
+        for name in sorted(imports(path)):
             utility = PLUGINS / "module_utils" / f"{name.split('.')[-1]}.py"
             if "module_utils" in name and utility.exists() and utility not in reached:
                 reached.append(utility)
