@@ -1,71 +1,118 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The things that a plan answers for, and the contents of the files among them."""
+"""What the managed things hold: files as their readers want them, hashes of them, and what counts as a difference."""
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan as managed
-from ansible_collections.gpu.fleet.plugins.plugin_utils._request import normalize
-from fixtures.nodes import bare, request, resolve
-from fixtures.stack import catalog
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan
+from fixtures.stack import H100, gpu, h100, observed, plan
 
-BASELINE = normalize({})["baseline"]
+FINGERPRINT = "ab" * 20
 
 
-def content(items: list[dict[str, Any]], path: str) -> str:
-    return str(next(item["desired"]["content"] for item in items if item["id"] == path))
+def content(path: str, request: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> str:
+    """Return the planned text of a file; its hash must be the text's."""
+    made = plan({"driver": "580", **(request or {})}, facts or h100())
+    desired: dict[str, Any] = next(item["desired"] for item in made["managed"] if item["id"] == path)
+    assert desired["sha256"] == hashlib.sha256(desired["content"].encode()).hexdigest()
+    assert (desired["mode"], desired["owner"], desired["group"], desired["state"]) == ("0644", "root", "root", "file")
+    assert desired["content"].startswith(_managed_plan.HEADER) and desired["content"].endswith("\n")
+    return str(desired["content"])
 
 
-def test_a_file_is_known_by_its_digest() -> None:
-    desired = managed.file("r", "/etc/x", "text\n")["desired"]
-    assert desired["sha256"] == hashlib.sha256(b"text\n").hexdigest()
-    assert (desired["state"], desired["mode"], desired["owner"], desired["group"]) == ("file", "0644", "root", "root")
+def deb822(text: str) -> dict[str, str]:
+    """Return the fields of a stanza."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_every_file_of_a_plan_says_whose_it_is() -> None:
-    files = [item for item in resolve(request(), bare())["managed"] if item["kind"] == "file"]
-    assert len(files) > 5
-    for item in files:
-        assert item["desired"]["content"].startswith(managed.HEADER) and item["desired"]["content"].endswith("\n"), item["id"]
+@pytest.mark.parametrize(
+    ("host", "folder", "key"),
+    [
+        ({"distribution": "debian", "version": "12"}, "debian12", "3bf863cc.pub"),
+        ({"distribution": "debian", "version": "13"}, "debian13", "8793F200.pub"),
+        ({"distribution": "ubuntu", "version": "24.04"}, "ubuntu2404", "3bf863cc.pub"),
+    ],
+)
+@pytest.mark.parametrize(("machine", "part", "architecture"), [("x86_64", "x86_64", "amd64"), ("aarch64", "sbsa", "arm64")])
+@pytest.mark.parametrize("mirror", [None, "http://mirror.example/nvidia/"])
+def test_the_repository(host: dict[str, str], folder: str, key: str, machine: str, part: str, architecture: str, mirror: str | None) -> None:
+    facts = observed([gpu(0, H100)])
+    facts["host"] = {**facts["host"], **host, "architecture": machine}
+    base = "http://mirror.example/nvidia" if mirror else "https://developer.download.nvidia.com"
+    request = {"mirror": mirror, "mirror_key_fingerprint": FINGERPRINT if mirror else None}
+    made = plan({"driver": "580", **request}, facts)
+    source = made["repositories"][0]
+    uri = f"{base}/compute/cuda/repos/{folder}/{part}/"
+    assert deb822(content(source["path"], request, facts)) == {
+        "Types": "deb", "URIs": uri, "Suites": "/", "Architectures": architecture, "Signed-By": source["key_path"],
+    }  # fmt: skip
+    assert source["content"] == content(source["path"], request, facts)
+    assert source["key_url"] == uri + key
+    keyring = next(item["desired"] for item in made["managed"] if item["kind"] == "keyring")
+    assert keyring["fingerprints"] == [source["fingerprint"]]
+    assert (source["fingerprint"] == FINGERPRINT.upper()) is bool(mirror) and len(source["fingerprint"]) == 40
 
 
-def test_limits_hold_for_sessions_and_services_root_included() -> None:
-    items = managed.baseline({**BASELINE, "memlock": "64", "nofile": 4096})
-    lines = [line.split() for line in content(items, managed.LIMITS).splitlines() if not line.startswith("#")]
-    assert sorted(lines) == sorted(
-        [who, kind, what, value] for who in ("*", "root") for kind in ("soft", "hard") for what, value in (("memlock", "64"), ("nofile", "4096"))
-    )
-    for path in (managed.MANAGER_LIMITS, managed.USER_LIMITS):
-        assert content(items, path).splitlines()[1:] == ["[Manager]", "DefaultLimitMEMLOCK=64K", "DefaultLimitNOFILE=4096"]
-    assert "DefaultLimitMEMLOCK=infinity\n" in content(managed.baseline(BASELINE), managed.MANAGER_LIMITS)
+def test_pins_hold_the_whole_closure_at_its_version() -> None:
+    made = plan({"driver": "580"}, h100())
+    pinned: dict[str, str] = {}
+    for stanza in content("/etc/apt/preferences.d/gpu-fleet-nvidia.pref").split("\n\n"):
+        fields = deb822(stanza)
+        assert fields["Pin-Priority"] == "1001", "above a thousand also goes back"
+        pinned |= dict.fromkeys(fields["Package"].split(), fields["Pin"].removeprefix("version "))
+    assert pinned == made["packages"]["nvidia_driver"] and sorted(pinned) == made["closure"]
+    assert not [name for name in pinned if set(name) & set("*?[/")], "no pattern that could mean more than it says"
 
 
-def test_the_pin_holds_each_package_at_its_own_version() -> None:
-    stanzas = managed.pin({"b": "2-1", "a": "2-1", "c": "2-2"}).removeprefix(managed.HEADER).split("\n\n")
-    assert [stanza.strip().splitlines() for stanza in stanzas] == [
-        ["Package: a b", "Pin: version 2-1", "Pin-Priority: 1001"],
-        ["Package: c", "Pin: version 2-2", "Pin-Priority: 1001"],
+@pytest.mark.parametrize(
+    ("asked", "shell", "manager"), [("unlimited", "unlimited", "infinity"), (65536, "65536", "65536K"), ("", "unlimited", "infinity")]
+)
+def test_locked_memory_for_sessions_and_services(asked: Any, shell: str, manager: str) -> None:
+    request = {"baseline": {"memlock": asked}}
+    lines = [line.split() for line in content(_managed_plan.LIMITS, request).splitlines() if not line.startswith("#")]
+    assert ["*", "soft", "memlock", shell] in lines and ["root", "hard", "memlock", shell] in lines
+    assert all(len(line) == 4 and line[2] in ("memlock", "nofile") for line in lines)
+    for path in ("/etc/systemd/system.conf.d/90-gpu-fleet.conf", "/etc/systemd/user.conf.d/90-gpu-fleet.conf"):
+        parsed = configparser.ConfigParser()
+        parsed.read_string(content(path, request))
+        assert parsed["Manager"]["DefaultLimitMEMLOCK"] == manager and parsed["Manager"]["DefaultLimitNOFILE"] == "1048576"
+
+
+def test_stacks_stay_as_they_are() -> None:
+    """NCCL's manual calls an unlimited stack a potentially serious misconfiguration."""
+    assert "stack" not in content(_managed_plan.LIMITS)
+
+
+def test_shared_memory_survives_a_logout() -> None:
+    parsed = configparser.ConfigParser()
+    parsed.read_string(content("/etc/systemd/logind.conf.d/90-gpu-fleet.conf"))
+    assert parsed["Login"]["RemoveIPC"] == "no"
+
+
+def test_nouveau_keeps_off() -> None:
+    lines = content("/etc/modprobe.d/gpu-fleet-nouveau.conf").splitlines()
+    assert lines[1:] == ["blacklist nouveau", "options nouveau modeset=0"]
+
+
+def test_baseline_of_a_host_without_gpus() -> None:
+    made = plan({"baseline": {"service_user": "trainer"}}, observed())
+    kinds = sorted((item["kind"], item["id"]) for item in made["managed"])
+    assert kinds == [
+        ("directory", "/var/lib/gpu_fleet"),
+        ("file", "/etc/security/limits.d/90-gpu-fleet.conf"),
+        ("file", "/etc/systemd/logind.conf.d/90-gpu-fleet.conf"),
+        ("file", "/etc/systemd/system.conf.d/90-gpu-fleet.conf"),
+        ("file", "/etc/systemd/user.conf.d/90-gpu-fleet.conf"),
+        ("user", "trainer"),
     ]
-
-
-@pytest.mark.parametrize(("platform", "architecture", "apt"), [("debian12", "x86_64", "amd64"), ("ubuntu2404", "sbsa", "arm64")])
-def test_the_repository_is_signed_by_its_own_key_only(platform: str, architecture: str, apt: str) -> None:
-    row = {**catalog()["platforms"][platform], "architecture": architecture}
-    source = managed.repository(row, None, None)
-    assert f"Signed-By: {source['key_path']}\n" in source["content"] and f"Architectures: {apt}\n" in source["content"]
-    assert source["key_url"] == f"{managed.VENDOR}/compute/cuda/repos/{platform}/{architecture}/{row['key_file']}"
-    assert source["fingerprint"] == row["key_fingerprint"]
-
-
-def test_no_settings_make_no_file() -> None:
-    assert managed.nccl({}) == []
-    [item] = managed.nccl({"B": "2", "A": "1"})
-    assert item["desired"]["content"] == managed.HEADER + "A=1\nB=2\n"
+    assert {item["role"] for item in made["managed"]} == {"node_baseline"}
 
 
 @pytest.mark.parametrize(
@@ -79,19 +126,8 @@ def test_no_settings_make_no_file() -> None:
         (None, True),
     ],
 )
-def test_an_unknown_state_differs(state: Any, differs: bool) -> None:
-    items = [{"role": "r", "kind": "package", "id": "p", "desired": {"version": "1"}}]
-    assert managed.differing(items, {"package:p": state}) == ({"r": ["package:p"]} if differs else {})
-    assert managed.differing(items, {}) == {"r": ["package:p"]}
-
-
-def test_content_is_compared_by_digest_only() -> None:
-    item = managed.file("r", "/etc/x", "text\n")
-    state = {name: value for name, value in item["desired"].items() if name != "content"}
-    assert managed.differing([item], {"file:/etc/x": state}) == {}
-    assert managed.differing([item], {"file:/etc/x": {**state, "mode": "0600"}}) == {"r": ["file:/etc/x"]}
-
-
-def test_ids_are_asked_for_once() -> None:
-    ids = [(item["kind"], item["id"]) for item in managed.every_id(catalog(), normalize({"baseline": {"service_user": "gpu"}}))]
-    assert len(ids) == len(set(ids)) and ("user", "gpu") in ids
+def test_what_counts_as_a_difference(state: Any, differs: bool) -> None:
+    """Every wanted field has to be as wanted; what is not known is not as wanted; content is compared by its hash."""
+    item = {"role": "r", "kind": "package", "id": "p", "desired": {"version": "1", "content": "not compared"}}
+    assert _managed_plan.differing([item], {"package:p": state}) == ({"r": ["package:p"]} if differs else {})
+    assert _managed_plan.differing([item], {}) == {"r": ["package:p"]}

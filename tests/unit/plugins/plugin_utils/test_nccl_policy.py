@@ -96,7 +96,8 @@ def test_the_interface_to_meet_on(interfaces: list[dict[str, Any]], wanted: str 
 
 
 @pytest.mark.parametrize(
-    ("asked", "wanted"), [("eno1", "=eno1"), ("=eno1", "=eno1"), ("^docker,lo", "^docker,lo"), ("eno1,ens9", "=eno1,ens9"), ("", "=eno1"), (None, "=eno1")]
+    ("asked", "wanted"),
+    [("eno1", "=eno1"), ("=eno1", "=eno1"), ("^docker,lo", "^docker,lo"), ("eno1,ens9", "=eno1,ens9"), ("", "=eno1"), (None, "=eno1")],
 )
 def test_an_interface_that_is_asked_for(asked: str | None, wanted: str) -> None:
     assert settings(one(), socket_interface=asked)["NCCL_SOCKET_IFNAME"] == wanted
