@@ -104,7 +104,8 @@ class Host:
             nspawn = [
                 "systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={self.spec.name}", "--boot",
                 "--register=no", "--keep-unit",
-                "--capability=CAP_NET_ADMIN", "--kill-signal=SIGRTMIN+3", "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe",
+                "--capability=CAP_NET_ADMIN", "--kill-signal=SIGRTMIN+3",
+                "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe",
             ]  # fmt: skip
             # A time namespace a boot, so that uptime starts at nought as after a real one.
             argv = ["unshare", "--time", f"--boottime=-{uptime}", f"--monotonic=-{uptime}", *nspawn]
