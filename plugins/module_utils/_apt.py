@@ -5,7 +5,10 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the modules of the collection, never this file, from outside of it.
 
-"""apt-get: a transaction that is read before it is run."""
+"""apt-get: a transaction that is read before it is run.
+
+run_command of Ansible has no time limit, which a transaction needs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Failed(Exception):
 
 def installed() -> dict[str, str]:
     """Version of each package that is wholly installed."""
-    done = subprocess.run(
+    done = subprocess.run(  # pylint: disable=ansible-bad-function
         ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"],
         stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
@@ -64,7 +67,7 @@ def parse(text: str) -> list[Change]:
 
 def lower(one: str, two: str) -> bool:
     """Whether version C(one) is lower than C(two), as dpkg orders them."""
-    return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False, env=ENVIRONMENT).returncode == 0
+    return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False, env=ENVIRONMENT).returncode == 0  # pylint: disable=ansible-bad-function
 
 
 def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) -> None:
@@ -143,7 +146,7 @@ class Apt:
     def call(self, words: list[str], seconds: int) -> str:
         """Run apt-get in a session of its own, so that the loss of the connection does not reach dpkg; returns its output."""
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
                 ["apt-get", *self.options, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 universal_newlines=True, check=False, env=ENVIRONMENT, timeout=seconds, start_new_session=True,
             )  # fmt: skip

@@ -135,7 +135,7 @@ def text_of(state: dict[str, t.Any]) -> str:
     """What a diff shows of a state."""
     if state["state"] == "absent":
         return ""
-    return state.get("content", "") + "(%s %s)\n" % (state["state"], state.get("mode"))
+    return str(state.get("content", "")) + "(%s %s)\n" % (state["state"], state.get("mode"))
 
 
 def run(module: AnsibleModule) -> dict[str, t.Any]:

@@ -179,7 +179,7 @@ class TransientUnit:
         with contextlib.suppress(OSError):
             folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                for name in sorted(os.listdir(folder)):  # noqa: PTH208 (the opened folder, not whatever its path means by now)
+                for name in sorted(os.listdir(folder)):  # the opened folder, not whatever its path means by now
                     if name.endswith(".json"):
                         found.update(self.read(folder, name))
             finally:

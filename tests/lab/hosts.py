@@ -102,8 +102,10 @@ class Host:
                 group.mkdir(parents=True, exist_ok=True)
             uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME))
             nspawn = [
-                "systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={self.spec.name}", "--boot", "--register=no", "--keep-unit",
-                "--capability=CAP_NET_ADMIN", "--kill-signal=SIGRTMIN+3", "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe",
+                "systemd-nspawn", "--quiet", f"--directory={self.root}", f"--machine={self.spec.name}", "--boot",
+                "--register=no", "--keep-unit",
+                "--capability=CAP_NET_ADMIN", "--kill-signal=SIGRTMIN+3",
+                "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe",
             ]  # fmt: skip
             # A time namespace a boot, so that uptime starts at nought as after a real one.
             argv = ["unshare", "--time", f"--boottime=-{uptime}", f"--monotonic=-{uptime}", *nspawn]

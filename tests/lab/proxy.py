@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 120
     server: Proxy
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:
         """Stay quiet."""
 
     def do_GET(self) -> None:

@@ -82,7 +82,7 @@ def observers() -> list[Path]:
     return reached
 
 
-@pytest.mark.parametrize("path", observers(), ids=label)
+@pytest.mark.parametrize("path", sorted(observers()), ids=label)
 def test_observers_do_not_decide(path: Path) -> None:
     """What observes knows neither the catalog nor the resolver, and runs on a host's bare Python."""
     assert not [name for name in imports(path) if "plugin_utils" in name or name.split(".")[0] in ("yaml", "jinja2", "packaging", "requests")]

@@ -55,7 +55,7 @@ class Kernel:
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel(tmp_path)
     monkeypatch.setattr(kernel_driver, "System", lambda _root, seconds: System(str(tmp_path), seconds))
-    monkeypatch.setattr(kernel_driver.subprocess, "run", made.run)
+    monkeypatch.setattr(subprocess, "run", made.run)
     monkeypatch.setattr(_driver, "holders", lambda _system: made.holders)
     return made
 
