@@ -59,7 +59,7 @@ def test_a_working_driver_is_changed_only_with_consent_on_an_idle_node(disruptio
 
 
 def test_who_holds_the_gpus_is_named_in_short() -> None:
-    jobs = [{"pid": number, "name": "rank", "unit": None, "devices": []} for number in range(8)]
+    jobs: list[dict[str, object]] = [{"pid": number, "name": "rank", "unit": None, "devices": []} for number in range(8)]
     found = item(plan({**ASK, "disruption": "idle"}, running(busy={"jobs": jobs, "holders": 8})))
     assert found["reason"].count("rank (") == 3 and len(found["value"]["holders"]) == 8
 
