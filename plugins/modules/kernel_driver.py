@@ -77,7 +77,7 @@ class Refused(Exception):
 
 def call(*words: str) -> None:
     """Run a program; raises Refused with its own words."""
-    done = subprocess.run(  # pylint: disable=ansible-bad-function (it has no time limit)
+    done = subprocess.run(  # pylint: disable=ansible-bad-function
         words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False, timeout=SECONDS,
     )
     if done.returncode:
