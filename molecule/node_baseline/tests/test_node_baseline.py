@@ -43,7 +43,7 @@ def test_limits_file(host: Host) -> None:
     lines = {" ".join(line.split()) for line in host.file(LIMITS).content_string.splitlines() if not line.startswith("#")}
     assert lines == {
         *("* soft memlock unlimited", "* hard memlock unlimited", "root soft memlock unlimited", "root hard memlock unlimited"),
-        *("* soft nofile 1048576", "* hard nofile 1048576"),
+        *("* soft nofile 1048576", "* hard nofile 1048576", "root soft nofile 1048576", "root hard nofile 1048576"),
     }
 
 
