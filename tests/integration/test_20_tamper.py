@@ -21,7 +21,9 @@ TAMPER = {
     "keyring": "rm {id}",
     "package": "dpkg --force-all --remove {id}",
     "unit": "systemctl disable --now {id}",
-    "module": "systemctl stop nvidia-fabricmanager nvidia-persistenced; modprobe -r {id}",
+    # What uses the module goes first, as with a real one.
+    "module": "systemctl stop nvidia-fabricmanager nvidia-persistenced; for name in nvidia_uvm nvidia_drm nvidia_modeset {id}; do "
+    "if [ -d /sys/module/$name ]; then modprobe -r $name || exit 1; fi; done; test ! -d /sys/module/{id}",
     "user": "usermod --shell /bin/sh {id}",
     "python_environment": "rm -r {id}/lib/python3*/site-packages/torch-*.dist-info",
     "link": "ln -sfn /nonexistent {id}",
