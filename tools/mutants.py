@@ -62,6 +62,9 @@ class Mutant:
         lines = (CHECKOUT / self.file).read_text().splitlines()
         indent = lines[self.first - 1][: lines[self.first - 1].index("-")]
         nothing = [f"{indent}- name: Do nothing", f"{indent}  ansible.builtin.meta: noop"] if self.alone else []
+        if "/handlers/" in self.file:
+            # A handler that is gone makes its notification an error, which would hide whether its work is missed.
+            nothing = [f"{indent}- name: {self.task}", f"{indent}  ansible.builtin.meta: noop"]
         return "\n".join(lines[: self.first - 1] + nothing + lines[self.after - 1 :]) + "\n"
 
 

@@ -171,7 +171,7 @@ def environment_state(system: System, prefix: str) -> dict[str, t.Any]:
     found = _python_env.scan(system, prefix)
     if found is None:
         return {"state": "absent", "packages": {}}
-    return {"state": "present", "packages": {"torch": found["torch"]} if found["torch"] else {}}
+    return {"state": "present", "packages": {name: version for name, version in found["packages"].items() if name == "torch"}}
 
 
 def states(

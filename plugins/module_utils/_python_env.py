@@ -46,8 +46,9 @@ def scan(system: System, prefix: str) -> dict[str, t.Any] | None:
                 packages[normal(project)] = version
         if system.exists(site + "/torch/__init__.py"):
             torch = dict(VERSION.findall(system.read(site + "/torch/version.py", quiet=True) or ""))
-    packages.pop("torch", None)
-    if "__version__" in torch:
+    # Files without their record are what a broken installation leaves: pip could neither upgrade nor remove them.
+    recorded = packages.pop("torch", None) is not None
+    if recorded and "__version__" in torch:
         packages["torch"] = torch["__version__"]
     return {
         "path": prefix,

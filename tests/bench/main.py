@@ -16,6 +16,7 @@ from bench import fleet, network, noop
 from bench.measure import Figure, ansible_playbook, demand
 from lab.client import HostSpec, Lab
 from lab.paths import LabError
+from own_lab import own_lab
 
 from tools.common import BUILD, Clock, say
 
@@ -52,19 +53,15 @@ def main() -> int:
     """Measure on a lab of its own and leave the figures."""
     target = BUILD / "bench"
     target.mkdir(parents=True, exist_ok=True)
-    lab = Lab("bench")
+    say("booting two hosts and converging them, so that there is nothing to do")
     try:
-        say("booting two hosts and converging them, so that there is nothing to do")
-        lab.up(HOSTS)
-        with tempfile.TemporaryDirectory(prefix="gpu-fleet-bench-") as scratch:
+        with own_lab("bench", HOSTS) as lab, tempfile.TemporaryDirectory(prefix="gpu-fleet-bench-") as scratch:
             words = ("site.yml", "-i", "inventories/lab", "-e", f"verification_report_dir={scratch}")
             demand(ansible_playbook(*words, GPU_FLEET_LAB=lab.name), "site.yml on bare hosts")
             figures = measure(lab, Path(scratch))
     except (LabError, RuntimeError) as error:
         print(f"make bench: {error}", file=sys.stderr)
         return 1
-    finally:
-        lab.down()
     (target / "bench.json").write_text(json.dumps([asdict(figure) for figure in figures], indent=1) + "\n")
     missed = [figure for figure in figures if not figure.ok]
     say(f"{len(figures)} figures in build/bench/bench.json, {len(missed)} miss their target")

@@ -93,6 +93,8 @@ class Host:
         if self._thread and self._thread.is_alive():
             return
         self._stopping.clear()
+        # Said here and not by the thread, or who waits for the host could find it off before the thread has begun.
+        self.state = "on"
         self._thread = threading.Thread(target=self._live, daemon=True)
         self._thread.start()
 

@@ -170,6 +170,13 @@ def test_an_environment_without_torchs_files_has_no_torch(tree: Tree) -> None:
     assert states(tree, "python_environment", "/opt/env") == {"state": "present", "packages": {}}
 
 
+def test_a_torch_without_its_record_is_not_installed(tree: Tree) -> None:
+    site = environment(tree)
+    (tree.root / site.lstrip("/") / "torch-2.13.0+cpu.dist-info/METADATA").unlink()
+    (tree.root / site.lstrip("/") / "torch-2.13.0+cpu.dist-info").rmdir()
+    assert states(tree, "python_environment", "/opt/env") == {"state": "present", "packages": {}}
+
+
 def test_an_environment_without_an_interpreter_is_absent(tree: Tree) -> None:
     environment(tree)
     (tree.root / "opt/env/bin/python").chmod(0o644)
