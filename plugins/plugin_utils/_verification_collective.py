@@ -221,7 +221,11 @@ def ended(host: str, answer: Facts | None, blamed: Sequence[str] = ()) -> Check:
         "signal": f"killed by signal {unit['exit_status']}",
     }.get(unit["result"], str(unit["result"]))
     said = [line for line in answer.get("output") or [] if line.strip()]
-    evidence = few([reached(note) for note in notes(answer)], 8) or few(said[-3:], 3)
+    # Where no rank knows of an error, what the job printed last is the only trace.
+    told = notes(answer)
+    evidence = few([reached(note) for note in told], 8)
+    if not any(note.get("error") for note in told):
+        evidence = "; ".join(part for part in (evidence, few(said[-3:], 3)) if part)
     if blamed and host not in blamed:
         return check(name, None, f"{seen}, after waiting for {few(blamed)}", None, evidence)
     return check(name, False, seen, goal, evidence)
