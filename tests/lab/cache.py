@@ -23,16 +23,21 @@ BUILDING = ".building-"
 def locked(path: Path, waiting: str = "") -> Iterator[None]:
     """Let one process at a time do a thing; `waiting` is shown when another one is at it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting:
-                from lab.machine import say  # noqa: PLC0415  (only those who wait speak)
+    while True:
+        with path.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting:
+                    from lab.machine import say  # noqa: PLC0415  (only those who wait speak)
 
-                say(waiting)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+                    say(waiting)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            # Whoever held it may have removed it, and somebody else made it anew: then the lock is that one.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                    yield
+                    return
 
 
 def _lock_of(folder: Path) -> Path:

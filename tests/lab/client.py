@@ -90,26 +90,35 @@ class Lab:
 
     def _up(self, hosts: Sequence[HostSpec], leases: dict[HostSpec, list[Lease]]) -> None:
         started = False
+        new: list[str] = []
         try:
             with start.changing(self.paths):
                 started = start.start(self.paths, self.running)
-            self._boot(hosts, leases)
+            self._boot(hosts, leases, new)
         except BaseException:
             say("taking down what was being brought up")
             if started:
                 self.down()
             else:
-                # The daemon does it when it sees that we have gone; this waits until it has.
-                with suppress(LabError):
-                    self.ask("down", hosts=[])
+                self._take_back(new)
             raise
 
-    def _boot(self, hosts: Sequence[HostSpec], leases: dict[HostSpec, list[Lease]]) -> None:
+    def _take_back(self, new: list[str]) -> None:
+        """Remove hosts that a failed or interrupted `up` added; the daemon does so itself when it sees in time that we have gone."""
+        with suppress(LabError):
+            # Waits until the daemon has done what it does.
+            self.ask("down", hosts=[])
+            left = [host["name"] for host in self.status()["hosts"] if host["name"] in new]
+            self.ask("down", hosts=left)
+
+    def _boot(self, hosts: Sequence[HostSpec], leases: dict[HostSpec, list[Lease]], new: list[str]) -> None:
+        """Let the daemon bring hosts up; the names of those that were not there go into `new`."""
         state = self.status()
         if state.get("protocol") != wire.PROTOCOL:
             raise LabError(f"lab {self.name} was started by other code than this; take it down first: tests/lab/lab down --lab {self.name}")
-        running = {host["name"] for host in state["hosts"] if host["state"] != "off"}
-        missing = [host.name for host in hosts if host.name not in running]
+        there = {host["name"]: host["state"] for host in state["hosts"]}
+        new += [host.name for host in hosts if host.name not in there]
+        missing = [host.name for host in hosts if there.get(host.name, "off") == "off"]
         began = time.monotonic()
         if missing:
             say(f"booting {', '.join(missing)}")
@@ -128,6 +137,8 @@ class Lab:
             with suppress(LabError):
                 self.ask("stop", timeout=60.0)
             start.sweep(self.paths)
+            for path in (self.paths.log, self.paths.changing):
+                path.unlink(missing_ok=True)
 
     def status(self) -> dict[str, Any]:
         """Return the state of the lab."""

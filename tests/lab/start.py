@@ -52,9 +52,13 @@ def start(paths: LabPaths, answers: Callable[[], bool]) -> bool:
             sweep(paths)
             spawn(paths)
         wait(paths, answers)
-    except BaseException:
+    except BaseException as error:
         if started:
             sweep(paths)
+            paths.changing.unlink(missing_ok=True)
+            # What went wrong can be read there; an interruption is nothing that went wrong.
+            if isinstance(error, KeyboardInterrupt):
+                paths.log.unlink(missing_ok=True)
         raise
     return started
 

@@ -81,7 +81,7 @@ def traces(name: str) -> list[str]:
     paths = LabPaths(name)
     found = [f"process {pid}" for pid in daemons(name)]
     found += [str(root / paths.cgroup) for root in hierarchies() if (root / paths.cgroup).exists()]
-    found += [str(path) for path in (paths.run, paths.hosts) if path.exists()]
+    found += [str(path) for path in (paths.run, paths.hosts, paths.alive, paths.changing, paths.log) if path.exists()]
     for path in Path("/proc").glob("[0-9]*/mountinfo"):
         try:
             text = path.read_text()

@@ -85,9 +85,10 @@ def test_a_killed_daemon_takes_its_hosts_along(other: Lab) -> None:
 @pytest.mark.parametrize("moment", ["booting", "started"])
 def test_ctrl_c_during_up_leaves_nothing_and_up_works_again(other: Lab, moment: str) -> None:
     """Whether hosts boot already or the daemon only starts."""
-    command = Command("up", "--lab", other.name, "--nodes", "2")
+    # As many as take a while, so that Ctrl-C comes in the middle.
+    command = Command("up", "--lab", other.name, "--nodes", "12")
     if moment == "booting":
-        command.reads("booting n1, n2")
+        command.reads("booting n1, n2,")
     else:
         assert until(lambda: daemons(other.name) != [])
     code, said = command.interrupt()
@@ -101,8 +102,8 @@ def test_ctrl_c_during_a_second_up_leaves_what_was_there(other: Lab) -> None:
     """Only what was being added goes."""
     other.up([HostSpec("n1")])
     before = boot_id(other, "n1")
-    command = Command("up", "--lab", other.name, "--nodes", "3")
-    command.reads("booting n2, n3")
+    command = Command("up", "--lab", other.name, "--nodes", "12")
+    command.reads("booting n2, n3,")
     code, said = command.interrupt()
     assert code == 130, said
     assert [host["name"] for host in other.status()["hosts"]] == ["n1"]

@@ -80,6 +80,25 @@ def test_a_lock_lets_one_in_at_a_time(tmp_path: Path) -> None:
     assert seen == ["first", "second"]
 
 
+def test_a_lock_that_was_removed_while_we_waited_is_not_taken_for_the_lock(tmp_path: Path) -> None:
+    """Who removes the file of a lock that it holds lets the waiting ones compete for the new file."""
+    path = tmp_path / "lock"
+    entered: list[str] = []
+
+    def second() -> None:
+        with cache.locked(path):
+            entered.append("second")
+            assert path.exists()
+
+    waiter = threading.Thread(target=second)
+    with cache.locked(path):
+        waiter.start()
+        time.sleep(0.2)
+        path.unlink()
+    waiter.join(10)
+    assert entered == ["second"]
+
+
 def test_rests_of_interrupted_work_go_and_work_in_progress_stays(tmp_path: Path) -> None:
     """A build that somebody is at is not a rest."""
     for name in (".dying-1-a", ".building-a-1", ".building-a-2", ".building-b-1"):
