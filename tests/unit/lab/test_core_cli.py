@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,13 +89,11 @@ def test_messages_arrive_whole_and_with_their_descriptors() -> None:
     here, there = socket.socketpair(socket.AF_UNIX)
     read_end, write_end = os.pipe()
     message = {"op": "exec", "argv": ["x" * 200_000, "\n"]}
-    child = os.fork()
-    if child == 0:
-        wire.send(there, message, [write_end])
-        os._exit(0)
-    there.close()
+    sender = threading.Thread(target=wire.send, args=(there, message, [write_end]))
+    sender.start()
     got, descriptors = wire.receive(here)
-    os.waitpid(child, 0)
+    sender.join(10)
+    there.close()
     assert got == message
     os.write(descriptors[0], b"through")
     assert os.read(read_end, 7) == b"through"
