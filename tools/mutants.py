@@ -29,8 +29,8 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from lab.cache import remove_unused
 from lab.client import HostSpec, Lab
-from lab.images import in_use
 from lab.paths import CACHE as LAB_CACHE
 from lab.paths import LabError
 from own_lab import own_lab
@@ -203,8 +203,8 @@ def prepare(bench: Bench, role: str) -> list[str]:
                 raise ToolError(f"{earlier} does not converge, so {role} cannot be tried:\n{output[-3000:]}")
         bench.lab.save("n1", layer)
         for old in (LAB_CACHE / "layers").glob(f"before-{role}-*"):
-            if old.name != layer and not in_use(old):
-                shutil.rmtree(old)
+            if not old.name.startswith(f"{layer}@"):
+                remove_unused(old)
     return [layer]
 
 

@@ -17,7 +17,7 @@ from lab.paths import LabError
 from tools.common import BIN, BUILD, CHECKOUT, environment, run
 
 # What fails fast comes first; what needs hosts comes in the order in which one part builds on another.
-EVERYTHING = ("tests/static", "tests/unit", "tests/hardware", "tests/roles", "tests/integration")
+EVERYTHING = ("tests/static", "tests/unit", "tests/lab_self", "tests/hardware", "tests/roles", "tests/integration")
 
 
 def pytest(*words: str) -> int:

@@ -9,111 +9,140 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
-from lab import inventory
-from lab.client import HostSpec, Lab
+from lab import faults, hardware, inventory
+from lab.client import Lab
 from lab.images import IMAGES
 from lab.paths import LabError, default_name
+from lab.spec import HostSpec, parse
 
-FAULTS = """faults of a host: reboot, unplug, plug, freeze, thaw, cut, mend, shape RATE (200mbit), unshape
-faults of its hardware: see tests/lab/hardware/README.md
-faults of the vendor's site (HOST is "site"): gone, slow, half, bad-signature, older, newer, removed VERSION, ok
-faults of the way out (HOST is "proxy"): offline, online"""
+ABOUT = """A fleet of real systemd hosts on this machine, with simulated GPUs and a simulated download site of their vendor.
+Images: debian12, debian13, and ubuntu2404, which is Debian under Ubuntu's name: a simulation of what a package manager sees."""
 
 
 def host_spec(text: str) -> HostSpec:
     """Read NAME:IMAGE:PROFILE[:LAYER,LAYER]."""
-    parts = text.split(":")
-    if len(parts) not in (3, 4) or parts[1] not in IMAGES:
-        raise argparse.ArgumentTypeError(f"{text!r}: give NAME:IMAGE:PROFILE[:LAYER,...] with IMAGE one of {', '.join(IMAGES)}")
-    layers = tuple(parts[3].split(",")) if len(parts) == 4 and parts[3] else ()
-    return HostSpec(parts[0], parts[1], parts[2], layers)
+    try:
+        return parse(text)
+    except LabError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(prog="lab", description="A fleet of real systemd hosts with simulated GPUs on this machine.")
+    top = argparse.ArgumentParser(prog="lab", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--lab", default=default_name(), help="name of the lab (default: $GPU_FLEET_LAB, else 'default')")
     commands = top.add_subparsers(dest="command", required=True)
 
-    up = commands.add_parser("up", parents=[common], help="bring hosts up; those that run are left as they are")
-    up.add_argument("--nodes", type=int, default=0, metavar="N", help="bring up n1 to nN")
-    up.add_argument("--profile", default="none", help="hardware that n1 to nN wear (default: none)")
-    up.add_argument("--image", default="debian12", choices=sorted(IMAGES), help="what n1 to nN run (default: debian12)")
-    up.add_argument("--host", type=host_spec, action="append", default=[], metavar="NAME:IMAGE:PROFILE[:LAYER,...]", help="one host; may be repeated")
+    def command(name: str, act: Callable[[Lab, argparse.Namespace], int | None], text: str, **more: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, parents=[common], help=text, description=text, **more)
+        made.set_defaults(act=act)
+        return made
 
-    down = commands.add_parser("down", parents=[common], help="take the lab down, or only some hosts")
-    down.add_argument("hosts", nargs="*", metavar="HOST")
-
-    status = commands.add_parser("status", parents=[common], help="show the hosts")
-    status.add_argument("--json", action="store_true", help="as JSON")
-
-    for name, text in (("ssh", "log in to a host, or run a command there through ssh"), ("exec", "run a command in a host without ssh")):
-        command = commands.add_parser(name, parents=[common], help=text)
-        command.add_argument("host", metavar="HOST")
-        command.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
-
-    fault = commands.add_parser(
-        "fault", parents=[common], help="break or mend something", epilog=FAULTS, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    fault.add_argument("target", metavar="HOST")
-    fault.add_argument("kind", metavar="KIND")
-    fault.add_argument("args", nargs="*", metavar="ARG")
-
-    save = commands.add_parser("save", parents=[common], help="keep what a host wrote as a layer for other hosts")
-    save.add_argument("host", metavar="HOST")
-    save.add_argument("layer", metavar="LAYER")
-
-    commands.add_parser("inventory", parents=[common], help="print the lab as a dynamic inventory")
+    made = command("up", up, "bring hosts up; those that run are left as they are")
+    made.add_argument("--nodes", type=int, default=0, metavar="N", help="bring up n1 to nN")
+    made.add_argument("--profile", default="none", choices=hardware.profiles(), help="hardware that n1 to nN wear (default: none)")
+    made.add_argument("--image", default="debian12", choices=sorted(IMAGES), help="what n1 to nN run (default: debian12)")
+    made.add_argument(
+        "--host", type=host_spec, action="append", default=[], metavar="NAME:IMAGE:PROFILE[:LAYER,...]",
+        help="one host, over saved layers where some are named; may be repeated",
+    )  # fmt: skip
+    made = command("down", down, "take the lab down, or only some hosts; nothing of them stays")
+    made.add_argument("hosts", nargs="*", metavar="HOST")
+    made = command("status", status, "show the hosts")
+    made.add_argument("--json", action="store_true", help="as JSON")
+    made = command("ssh", ssh, "log in to a host, or run a command there through ssh")
+    made.add_argument("host", metavar="HOST")
+    made.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    made = command("exec", execute, "run a command in a host without ssh: lab exec HOST -- COMMAND")
+    made.add_argument("host", metavar="HOST")
+    made.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    made = command("fault", fault, "break or mend something", epilog=faults.overview(), formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("target", metavar="HOST")
+    made.add_argument("kind", metavar="KIND")
+    made.add_argument("args", nargs="*", metavar="ARG")
+    made = command("save", save, "halt a host, keep what it wrote as a layer for other hosts (lab up --host), and start it again")
+    made.add_argument("host", metavar="HOST")
+    made.add_argument("layer", metavar="LAYER")
+    command("inventory", show_inventory, "print the lab as a dynamic inventory of Ansible")
     return top
 
 
-def show(state: dict[str, object]) -> None:
+def show(state: dict[str, Any]) -> None:
     """Print the hosts as a table."""
     print(f"lab {state['lab']}: ssh -F {state['ssh_config']} HOST")
-    rows = [("host", "state", "address", "image", "profile", "boots")]
-    rows += [tuple(str(host[field]) for field in ("name", "state", "address", "image", "profile", "boots")) for host in state["hosts"]]  # type: ignore[attr-defined,misc]
+    fields = ("name", "state", "address", "image", "profile", "boots", "link")
+    rows = [("host", *fields[1:]), *(tuple(str(host.get(field, "")) for field in fields) for host in state["hosts"])]
     for row in rows:
         print("  " + "".join(f"{cell:13}" for cell in row).rstrip())
 
 
-def act(options: argparse.Namespace) -> int:
-    """Do what the command line asks."""
-    lab = Lab(options.lab)
-    if options.command == "up":
-        hosts = [HostSpec(f"n{number}", options.image, options.profile) for number in range(1, options.nodes + 1)] + options.host
-        if not hosts:
-            raise LabError("name hosts: --nodes N, or --host NAME:IMAGE:PROFILE")
-        lab.up(hosts)
-        show(lab.status())
-    elif options.command == "down":
-        lab.down(options.hosts)
-    elif options.command == "status":
-        state = lab.status()
-        print(json.dumps(state, indent=1)) if options.json else show(state)
-    elif options.command == "ssh":
-        line = lab.ssh(options.host) + options.words
-        os.execvp(line[0], line)
-    elif options.command == "exec":
-        words = options.words[1:] if options.words[:1] == ["--"] else options.words
-        return int(lab.ask("exec", [0, 1, 2], host=options.host, argv=words or ["bash", "--login"])["rc"])
-    elif options.command == "fault":
-        lab.fault(options.target, options.kind, *options.args)
-    elif options.command == "save":
-        lab.save(options.host, options.layer)
+def up(lab: Lab, options: argparse.Namespace) -> None:
+    """Bring hosts up."""
+    hosts = [HostSpec(f"n{number}", options.image, options.profile) for number in range(1, options.nodes + 1)] + options.host
+    if not hosts:
+        raise LabError("name hosts: --nodes N, or --host NAME:IMAGE:PROFILE")
+    if len({host.name for host in hosts}) < len(hosts):
+        raise LabError("a host is named twice; --nodes N already stands for n1 to nN")
+    lab.up(hosts)
+    show(lab.status())
+
+
+def down(lab: Lab, options: argparse.Namespace) -> None:
+    """Take the lab or some hosts down."""
+    lab.down(options.hosts)
+
+
+def status(lab: Lab, options: argparse.Namespace) -> None:
+    """Show the state."""
+    state = lab.status()
+    if options.json:
+        print(json.dumps(state, indent=1))
     else:
-        print(json.dumps(inventory.build(lab.paths), indent=1))
-    return 0
+        show(state)
+
+
+def ssh(lab: Lab, options: argparse.Namespace) -> None:
+    """Become ssh."""
+    lab.status()
+    line = lab.ssh(options.host) + options.words
+    os.execvp(line[0], line)
+
+
+def execute(lab: Lab, options: argparse.Namespace) -> int:
+    """Run a command on this command's own standard streams."""
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    if not words:
+        raise LabError(f"name a command: lab exec {options.host} -- COMMAND (a shell: lab ssh {options.host})")
+    return int(lab.ask("exec", [0, 1, 2], host=options.host, argv=words)["rc"])
+
+
+def fault(lab: Lab, options: argparse.Namespace) -> None:
+    """Break or mend something."""
+    lab.fault(options.target, options.kind, *options.args)
+
+
+def save(lab: Lab, options: argparse.Namespace) -> None:
+    """Keep a layer."""
+    lab.save(options.host, options.layer)
+
+
+def show_inventory(lab: Lab, options: argparse.Namespace) -> None:
+    """Print the inventory."""
+    print(json.dumps(inventory.build(lab.paths), indent=1))
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; what a person can mend is one line on standard error."""
+    options = parser().parse_args(argv)
     try:
-        return act(parser().parse_args(argv))
+        return options.act(Lab(options.lab), options) or 0
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("lab: interrupted; run the same command again to go on, or `lab down` to clean up", file=sys.stderr)
+        print("lab: interrupted; the same command starts over, and takes what is built already from the cache", file=sys.stderr)
         return 130

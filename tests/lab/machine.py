@@ -11,12 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lab.cgroups import hierarchies
 from lab.paths import LabError
 
-# Program that proves a package is there -> package.
+# Program or file that proves a package is there -> package.
 TOOLS = {
     "systemd-nspawn": "systemd-container",
     "mmdebstrap": "mmdebstrap",
+    "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     "nft": "nftables",
     "ip": "iproute2",
     "tc": "iproute2",
@@ -26,9 +28,12 @@ TOOLS = {
     "gpg": "gnupg",
     "gpgv": "gpgv",
     "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
     "gcc": "gcc",
+    "/usr/include/stdio.h": "libc6-dev",
     "unshare": "util-linux",
 }
+NAMESPACES = ("--mount", "--pid", "--net", "--cgroup", "--time", "--fork")
 
 
 def say(text: str) -> None:
@@ -36,28 +41,36 @@ def say(text: str) -> None:
     print(f"lab: {text}", file=sys.stderr, flush=True)
 
 
+def lacking() -> list[str]:
+    """Return the packages that have to be installed."""
+    return sorted({package for proof, package in TOOLS.items() if not (Path(proof).exists() if proof[0] == "/" else shutil.which(proof))})
+
+
 def install_tools() -> None:
     """Install what is missing of the tools, once."""
-    missing = sorted({package for program, package in TOOLS.items() if shutil.which(program) is None})
+    missing = lacking()
     if not missing:
         return
-    say(f"installing {' '.join(missing)} with apt-get")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing, "libc6-dev"]):
+    for package in missing:
+        say(f"installing {package} with apt-get")
+    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
         done = subprocess.run(["apt-get", *step], env=environment, capture_output=True, text=True)
         if done.returncode:
-            raise LabError(f"apt-get {step[0]} failed: {done.stderr.strip().splitlines()[-1:]}")
+            raise LabError(f"apt-get {step[0]} failed: {' '.join(done.stderr.strip().splitlines()[-2:])}")
 
 
 def check() -> None:
-    """Refuse in one line when the machine cannot carry a lab."""
+    """Refuse in one line when the machine cannot carry a lab; install what apt can."""
     if os.geteuid() != 0:
         raise LabError("the lab needs root (it makes namespaces, mounts and control groups): run it with sudo")
     if not Path("/etc/debian_version").exists() or shutil.which("apt-get") is None:
         raise LabError("the lab needs Debian 12 or newer on this machine: its images come from the machine's own apt sources")
-    done = subprocess.run(["unshare", "--mount", "--pid", "--net", "--fork", "true"], capture_output=True, text=True)
+    done = subprocess.run(["unshare", *NAMESPACES, "true"], capture_output=True, text=True)
     if done.returncode:
-        raise LabError(f"this machine does not allow namespaces: {done.stderr.strip()}")
+        raise LabError(f"this machine does not allow namespaces (a container without privileges?): {' '.join(done.stderr.split())}")
+    if not all(os.access(root / "cgroup.procs", os.W_OK) for root in hierarchies()):
+        raise LabError(f"no control groups can be made in {' and '.join(map(str, hierarchies()))} (is /sys/fs/cgroup mounted?)")
     install_tools()
 
 

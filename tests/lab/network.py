@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -19,6 +20,7 @@ CLONE_NEWNET = 0x40000000
 LIBC = ctypes.CDLL(None, use_errno=True)
 # Room for the 64 KiB packets that the kernel hands over whole.
 BURST = "256kb"
+RATE = re.compile(r"\d+(\.\d+)?(kbit|mbit|gbit)")
 
 
 def _checked(result: int, what: str) -> None:
@@ -55,9 +57,15 @@ def start_inside(namespace: int, target: Callable[[], None]) -> threading.Thread
     return thread
 
 
-def inside(namespace: int, argv: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program in a namespace."""
-    return call("nsenter", f"--net=/proc/self/fd/{namespace}", *argv, pass_fds=(namespace,))
+def inside(namespace: int, argv: list[str], *others: int) -> subprocess.CompletedProcess[str]:
+    """Run a program in a namespace; it can name `others` by their descriptors."""
+    return call("nsenter", f"--net=/proc/self/fd/{namespace}", *argv, pass_fds=(namespace, *others))
+
+
+def tried(namespace: int, argv: list[str]) -> bool:
+    """Run a program in a namespace and tell whether it ended well."""
+    line = ["nsenter", f"--net=/proc/self/fd/{namespace}", *argv]
+    return subprocess.run(line, pass_fds=(namespace,), capture_output=True, check=False).returncode == 0
 
 
 def connect(namespace: int, address: str, port: int, timeout: float) -> socket.socket:
@@ -79,85 +87,69 @@ def connect(namespace: int, address: str, port: int, timeout: float) -> socket.s
     return made[0]
 
 
+class Cable:
+    """A host's network namespace, and the cable from it to the bridge."""
+
+    def __init__(self, bridge: int, number: int) -> None:
+        """Make both, with the host's address."""
+        self.bridge = bridge
+        self.port = f"v{number}"
+        self.namespace = new_namespace()
+        self.cut_off = False
+        self.rate: str | None = None
+        peer = f"/proc/self/fd/{self.namespace}"
+        inside(bridge, ["ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", peer], self.namespace)
+        inside(bridge, ["ip", "link", "set", self.port, "master", "br0", "up"])
+        for line in ("link set lo up", f"addr add {NETWORK}.{number}/{PREFIX} dev eth0", "link set eth0 up"):
+            inside(self.namespace, ["ip", *line.split()])
+
+    def remove(self) -> None:
+        """Take the cable and the namespace away."""
+        self.mend()
+        tried(self.bridge, ["ip", "link", "del", self.port])
+        os.close(self.namespace)
+
+    def plug(self, plugged: bool) -> None:
+        """Give the cable's end at the bridge a carrier or take it away."""
+        inside(self.bridge, ["ip", "link", "set", self.port, "up" if plugged else "down"])
+
+    def cut(self) -> None:
+        """Let the cable carry nothing, while both ends still look up to their owners."""
+        if self.cut_off:
+            return
+        rules = [f"add table bridge {self.port}"]
+        for hook, sides in (("forward", ("iifname", "oifname")), ("input", ("iifname",)), ("output", ("oifname",))):
+            rules.append(f"add chain bridge {self.port} {hook} {{ type filter hook {hook} priority 0; }}")
+            rules += [f'add rule bridge {self.port} {hook} {side} "{self.port}" drop' for side in sides]
+        inside(self.bridge, ["nft", "; ".join(rules)])
+        self.cut_off = True
+
+    def mend(self) -> None:
+        """Undo a cut."""
+        if self.cut_off:
+            tried(self.bridge, ["nft", f"delete table bridge {self.port}"])
+        self.cut_off = False
+
+    def shape(self, rate: str | None) -> None:
+        """Limit both directions to a rate such as "200mbit"; None lifts it."""
+        if rate and not RATE.fullmatch(rate):
+            raise LabError(f"rate {rate!r}: give a number with kbit, mbit or gbit, such as 200mbit")
+        for namespace, device in ((self.namespace, "eth0"), (self.bridge, self.port)):
+            tried(namespace, ["tc", "qdisc", "del", "dev", device, "root"])
+            if rate:
+                inside(namespace, ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", BURST, "latency", "50ms"])
+        self.rate = rate
+
+
 class Network:
-    """The bridge, and a cable for each host."""
+    """The bridge of a lab."""
 
     def __init__(self) -> None:
         """Make the lab's namespace with its bridge."""
         self.namespace = new_namespace()
-        self.hosts: dict[str, int] = {}
         for line in ("link set lo up", "link add br0 type bridge", f"addr add {GATEWAY}/{PREFIX} dev br0", "link set br0 up"):
             inside(self.namespace, ["ip", *line.split()])
 
-    def plug(self, host: str, number: int) -> int:
-        """Return the namespace of a host, made with its cable when it is new."""
-        if host in self.hosts:
-            return self.hosts[host]
-        namespace = new_namespace()
-        inside(self.namespace, ["ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", f"p{number}"])
-        holder = subprocess.Popen(["nsenter", f"--net=/proc/self/fd/{namespace}", "sleep", "infinity"], pass_fds=(namespace,))
-        try:
-            inside(self.namespace, ["ip", "link", "set", f"p{number}", "netns", str(self._entered(holder.pid, namespace))])
-        finally:
-            holder.kill()
-            holder.wait()
-        inside(self.namespace, ["ip", "link", "set", f"v{number}", "master", "br0", "up"])
-        for line in (
-            "link set lo up",
-            f"link set p{number} name eth0",
-            f"addr add {NETWORK}.{number}/{PREFIX} dev eth0",
-            "link set eth0 up",
-        ):
-            inside(namespace, ["ip", *line.split()])
-        self.hosts[host] = namespace
-        return namespace
-
-    @staticmethod
-    def _entered(pid: int, namespace: int) -> int:
-        """Wait until a process is in the namespace, and return its id."""
-        wanted = os.fstat(namespace).st_ino
-        for _ in range(500):
-            if os.stat(f"/proc/{pid}/ns/net").st_ino == wanted:
-                return pid
-            threading.Event().wait(0.01)
-        raise LabError("a process did not enter its network namespace")
-
-    def unplug(self, host: str, number: int) -> None:
-        """Take a host's cable and namespace away."""
-        namespace = self.hosts.pop(host, None)
-        if namespace is not None:
-            inside(self.namespace, ["ip", "link", "del", f"v{number}"])
-            os.close(namespace)
-
-    def cut(self, number: int) -> None:
-        """Cut a host off: its cable carries nothing, while both ends still look up to their owners."""
-        self.mend(number)
-        rules = (
-            "add table bridge cut; "
-            f"add chain bridge cut h{number} {{ type filter hook forward priority 0; }}; "
-            f"add chain bridge cut i{number} {{ type filter hook input priority 0; }}; "
-            f"add chain bridge cut o{number} {{ type filter hook output priority 0; }}; "
-            f'add rule bridge cut h{number} iifname "v{number}" drop; add rule bridge cut h{number} oifname "v{number}" drop; '
-            f'add rule bridge cut i{number} iifname "v{number}" drop; add rule bridge cut o{number} oifname "v{number}" drop'
-        )
-        try:
-            inside(self.namespace, ["nft", rules])
-        except LabError:
-            # No bridge filter in this kernel: take the bridge's end down, which the host sees as a pulled cable.
-            inside(self.namespace, ["ip", "link", "set", f"v{number}", "down"])
-
-    def mend(self, number: int) -> None:
-        """Undo a cut."""
-        for chain in "hio":
-            line = ["nsenter", f"--net=/proc/self/fd/{self.namespace}", "nft", f"delete chain bridge cut {chain}{number}"]
-            subprocess.run(line, pass_fds=(self.namespace,), capture_output=True, check=False)
-        inside(self.namespace, ["ip", "link", "set", f"v{number}", "up"])
-
-    def shape(self, host: str, number: int, rate: str | None) -> None:
-        """Limit both directions of a host's cable to a rate such as "200mbit"; None lifts it."""
-        for namespace, device in ((self.hosts[host], "eth0"), (self.namespace, f"v{number}")):
-            clear = ["nsenter", f"--net=/proc/self/fd/{namespace}", "tc", "qdisc", "del", "dev", device, "root"]
-            subprocess.run(clear, pass_fds=(namespace,), capture_output=True, check=False)
-            if rate:
-                limit = ["tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", BURST, "latency", "50ms"]
-                inside(namespace, limit)
+    def lay(self, number: int) -> Cable:
+        """Return a new cable for a host."""
+        return Cable(self.namespace, number)

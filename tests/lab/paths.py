@@ -10,7 +10,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("GPU_FLEET_LAB_CACHE", "/var/cache/gpu-fleet-lab"))
 RUN = Path("/run/gpu-fleet-lab")
 
@@ -19,10 +18,11 @@ GATEWAY = f"{NETWORK}.254"
 PREFIX = 24
 PROXY_PORT = 3128
 SITE_PORT = 80
+SSH_PORT = 22
 SITE_NAME = "vendor.lab"
 MOST_HOSTS = 64
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,20}")
+NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 class LabError(Exception):
@@ -43,11 +43,11 @@ class LabPaths:
     def __post_init__(self) -> None:
         """Refuse names that would not do as a folder or a control group."""
         if not NAME.fullmatch(self.name):
-            raise LabError(f"lab name {self.name!r}: use a lower-case letter, then letters, digits and '-', 21 at most")
+            raise LabError(f"lab name {self.name!r}: use a lower-case letter, then letters, digits and '-', 31 at most")
 
     @property
     def run(self) -> Path:
-        """Return the folder of the socket, keys and logs."""
+        """Return the folder of the socket, keys and logs; it exists as long as the lab does."""
         return RUN / self.name
 
     @property
@@ -64,6 +64,26 @@ class LabPaths:
     def state(self) -> Path:
         """Return the file that describes the running lab."""
         return self.run / "state.json"
+
+    @property
+    def logs(self) -> Path:
+        """Return the folder of the hosts' consoles."""
+        return self.run / "log"
+
+    @property
+    def log(self) -> Path:
+        """Return the daemon's log; it outlives a lab that did not end well."""
+        return RUN / f"{self.name}.log"
+
+    @property
+    def changing(self) -> Path:
+        """Return the file that is locked while somebody starts or ends the lab."""
+        return RUN / f".{self.name}.changing"
+
+    @property
+    def alive(self) -> Path:
+        """Return the file that the lab's processes keep locked; it holds the id of the first of them."""
+        return RUN / f".{self.name}.alive"
 
     @property
     def hosts(self) -> Path:

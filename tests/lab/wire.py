@@ -10,6 +10,8 @@ import socket
 from typing import Any
 
 MOST = 1 << 20
+# Raised when daemon and client learn to speak differently.
+PROTOCOL = 2
 
 
 def send(connection: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
@@ -21,7 +23,7 @@ def send(connection: socket.socket, message: dict[str, Any], descriptors: list[i
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return the next message and its descriptors; an empty message means that the other end is gone."""
+    """Return the next message and its descriptors; an empty message means that the other end is gone or speaks otherwise."""
     data = b""
     descriptors: list[int] = []
     while not data.endswith(b"\n"):
@@ -30,5 +32,8 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if not block:
             return {}, descriptors
         data += block
-    message: dict[str, Any] = json.loads(data)
-    return message, descriptors
+    try:
+        message = json.loads(data)
+    except ValueError:
+        message = None
+    return message if isinstance(message, dict) else {}, descriptors
