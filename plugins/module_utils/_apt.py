@@ -17,11 +17,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _dkms, _download
 
 LISTS = "/etc/apt/sources.list.d"
+# Numbered files here are the journal of a run of dpkg that was cut off.
+JOURNAL = "/var/lib/dpkg/updates"
 KERNEL = re.compile(r"(linux-image|linux-modules|kernel-core)\b")
 INSTALL = re.compile(r"Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+) ")
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+?)(?::\S+)? \[([^\]]+)\]")
@@ -93,6 +96,7 @@ class Apt:
     def __init__(self, repository: dict[str, str] | None, lock_timeout: int, private: bool) -> None:
         self.repository = repository
         self.private = private
+        self.lock_timeout = lock_timeout
         self.options = ["-q", "-o", "DPkg::Lock::Timeout=%d" % lock_timeout, "-o", "APT::Get::AutomaticRemove=false", "-o", "Acquire::Retries=2"]
         self.root: str | None = None
 
@@ -143,20 +147,27 @@ class Apt:
         with open(source, "w", encoding="utf-8") as text:
             text.write(repository["content"].replace(repository["key_path"], key))
 
-    def call(self, words: list[str], seconds: int) -> str:
-        """Run apt-get in a session of its own, so that the loss of the connection does not reach dpkg; returns its output."""
-        try:
-            done = subprocess.run(  # pylint: disable=ansible-bad-function
-                ["apt-get", *self.options, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                universal_newlines=True, check=False, env=ENVIRONMENT, timeout=seconds, start_new_session=True,
-            )  # fmt: skip
-        except FileNotFoundError:
-            raise Failed("apt-get is not on this host") from None
-        except subprocess.TimeoutExpired:
-            raise Failed("apt-get %s did not end within %d s" % (words[0], seconds)) from None
-        if done.returncode:
-            raise Failed("apt-get %s failed: %s" % (words[0], complaint(done.stdout)))
-        return done.stdout
+    def call(self, words: list[str], seconds: int, *options: str) -> str:
+        """Run apt-get, which must end well; returns its output."""
+        started = time.time()
+        code, output = run(["apt-get", *self.options, *options, *words], seconds)
+        if code:
+            raise Failed("apt-get %s failed: %s%s" % (words[0], complaint(output), _dkms.failure_since(started)))
+        return output
+
+    def repair(self) -> None:
+        """Settle the journal that a run of dpkg left when it was cut off; until then apt-get refuses everything.
+
+        That some packages cannot be configured yet is no failure here: they may be half unpacked, and the transaction brings them anew.
+        """
+        end = time.monotonic() + self.lock_timeout
+        while cut_off():
+            code, output = run(["dpkg", "--force-confold", "--configure", "-a"], INSTALL_SECONDS)
+            if not cut_off():
+                return
+            if "lock" not in output or time.monotonic() > end:
+                raise Failed("an earlier run of dpkg was cut off, and dpkg --configure -a failed (%d): %s" % (code, complaint(output)))
+            time.sleep(2)
 
     def update(self) -> None:
         """Fetch the lists; a source that fails is a failure, as otherwise an old list would decide."""
@@ -169,11 +180,34 @@ class Apt:
 
     def simulate(self, wanted: dict[str, str]) -> list[Change]:
         """What the transaction would do."""
-        return parse(self.call(["--simulate", *self.words(wanted)], UPDATE_SECONDS))
+        return parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+
+    def fetch(self, wanted: dict[str, str]) -> None:
+        """Bring everything that the transaction needs onto the host, and change nothing."""
+        self.call(self.words(wanted), INSTALL_SECONDS, "--download-only")
 
     def install(self, wanted: dict[str, str]) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""
-        self.call(["-o", "Dpkg::Options::=--force-confold", *self.words(wanted)], INSTALL_SECONDS)
+        self.call(self.words(wanted), INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
+
+
+def cut_off() -> bool:
+    """Whether dpkg's journal holds something, as it does while dpkg runs, and ever after when that run had no end."""
+    return os.path.isdir(JOURNAL) and any(name.isdigit() for name in os.listdir(JOURNAL))
+
+
+def run(words: list[str], seconds: int) -> tuple[int, str]:
+    """Run a program in a session of its own, so that the loss of the connection does not reach dpkg; returns its exit code and output."""
+    try:
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True, check=False, env=ENVIRONMENT, timeout=seconds, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise Failed("%s is not on this host" % words[0]) from None
+    except subprocess.TimeoutExpired:
+        raise Failed("%s did not end within %d s" % (" ".join(words), seconds)) from None
+    return done.returncode, done.stdout
 
 
 def complaint(output: str) -> str:

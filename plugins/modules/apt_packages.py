@@ -58,6 +58,20 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+  unless_present:
+    description:
+      - Packages in any version, by name, each with a path. One whose path exists is not asked for.
+      - This is how a kernel's headers are wanted, which a kernel of one's own has without any package.
+    type: dict
+    default: {}
+  fetch_only:
+    description: Bring what the transaction needs onto the host and change nothing else.
+    type: bool
+    default: false
+  refresh:
+    description: Fetch the lists of packages first. Switch it off only right after a run with O(fetch_only=true).
+    type: bool
+    default: true
   may_remove:
     description: Names of packages that the transaction may remove.
     type: list
@@ -87,8 +101,43 @@ changes:
     - {name: libcuda1, from: null, to: 580.178.04-1, action: install}
 """
 
+import os
+import typing as t
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+
+
+def asked(params: dict[str, t.Any]) -> dict[str, str]:
+    """Name and version of every package that the host is to have; an empty version is any."""
+    wanted = {name: str(version or "") for name, version in params["packages"].items()}
+    wanted.update({name: "" for name, path in params["unless_present"].items() if not os.path.exists(path)})
+    return wanted
+
+
+def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
+    """Make the transaction, or as much of it as was asked for; returns what it changed, or would change."""
+    params = module.params
+    wanted = asked(params)
+    if not _apt.missing(wanted):
+        return []
+    with _apt.Apt(params["repository"], params["lock_timeout"], private=module.check_mode) as apt:
+        if not module.check_mode:
+            apt.repair()
+        if params["refresh"] or module.check_mode:
+            apt.update()
+        changes = apt.simulate(wanted)
+        _apt.judge(changes, wanted, params["may_remove"])
+        if params["fetch_only"]:
+            if not module.check_mode:
+                apt.fetch(wanted)
+            return []
+        if not module.check_mode:
+            apt.install(wanted)
+            left = _apt.missing(wanted)
+            if left:
+                raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+    return changes
 
 
 def main() -> None:
@@ -107,25 +156,17 @@ def main() -> None:
                     "fingerprint": {"type": "str", "required": True, "no_log": False},
                 },
             },
+            "unless_present": {"type": "dict", "default": {}},
+            "fetch_only": {"type": "bool", "default": False},
+            "refresh": {"type": "bool", "default": True},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "lock_timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
     )
-    wanted = {name: str(version or "") for name, version in module.params["packages"].items()}
     changes: list[dict[str, object]] = []
     try:
-        missing = _apt.missing(wanted)
-        if missing:
-            with _apt.Apt(module.params["repository"], module.params["lock_timeout"], private=module.check_mode) as apt:
-                apt.update()
-                changes = apt.simulate(wanted)
-                _apt.judge(changes, wanted, module.params["may_remove"])
-                if not module.check_mode:
-                    apt.install(wanted)
-                    left = _apt.missing(wanted)
-                    if left:
-                        raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+        changes = bring(module)
     except _apt.Failed as error:
         module.fail_json(msg=str(error), changes=changes)
     diff = {

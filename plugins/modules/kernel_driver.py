@@ -12,6 +12,7 @@ version_added: 0.1.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
   - Loads the driver that is installed for the running kernel, or unloads it with everything that depends on it.
+  - A driver that has no module for the running kernel yet is built first, where dkms has its source; what the build said ends up in the message.
   - Unloading stops the given services first and refuses while any other process has a device of the driver open.
   - A driver of another version than the wanted one is never replaced here; unload it, change the packages, and load again.
 extends_documentation_fragment:
@@ -62,26 +63,28 @@ import subprocess
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver
+from ansible_collections.gpu.fleet.plugins.module_utils import _dkms, _driver
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 # Users before what they use. https://github.com/NVIDIA/gpu-driver-container, function _unload_driver
 UNLOAD = ("nvidia_drm", "nvidia_modeset", "gdrdrv", "nvidia_fs", "nvidia_peermem", "nvidia_uvm", "nvidia")
 LOAD = ("nvidia", "nvidia-uvm")
 SECONDS = 120
+BUILD_SECONDS = 1800
 
 
 class Refused(Exception):
     """The driver cannot be loaded or unloaded now."""
 
 
-def call(*words: str) -> None:
-    """Run a program; raises Refused with its own words."""
+def call(*words: str, seconds: int = SECONDS) -> str:
+    """Run a program; returns what it says, or raises Refused with its own words."""
     done = subprocess.run(  # pylint: disable=ansible-bad-function
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False, timeout=SECONDS,
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False, timeout=seconds,
     )
     if done.returncode:
         raise Refused("%s failed: %s" % (" ".join(words), done.stdout.strip()[-600:]))
+    return done.stdout.strip()
 
 
 def version_now(system: System) -> str | None:
@@ -98,10 +101,35 @@ def strangers(system: System, units: list[str]) -> list[str]:
     return ["%s (%s)" % (entry["name"], entry["pid"]) for entry in found if entry["unit"] not in units]
 
 
+def built(system: System, kernel: str) -> str | None:
+    """Version of the module that would be loaded into this kernel."""
+    path = _driver.module_files(system).get(kernel)
+    return call("modinfo", "-F", "version", path) if path else None
+
+
+def have_module(wanted: str, system: System) -> None:
+    """See that the wanted version's module exists for the running kernel; build it where that is all that is missing."""
+    kernel, started = system.read("/proc/sys/kernel/osrelease", 256) or "", time.time()
+    found = built(system, kernel)
+    why = ""
+    if found != wanted and system.exists("/usr/sbin/dkms"):
+        # Packages for a new kernel end well even when the build was left out, or failed.
+        try:
+            call("dkms", "autoinstall", "-k", kernel, seconds=BUILD_SECONDS)
+        except Refused as error:
+            why = ". %s%s" % (error, _dkms.failure_since(started))
+        found = built(system, kernel)
+    if found != wanted:
+        what = "only " + found if found else "no module of it"
+        raise Refused("driver %s is installed, but for kernel %s there is %s%s" % (wanted, kernel, what, why))
+
+
 def load(wanted: str | None, system: System) -> None:
     """Load the driver and look whether it is the wanted one."""
     now = version_now(system)
     if now is None:
+        if wanted:
+            have_module(wanted, system)
         for name in LOAD:
             call("modprobe", name)
         now = version_now(system)

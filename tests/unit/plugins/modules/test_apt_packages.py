@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms, _download
 from ansible_collections.gpu.fleet.plugins.modules import apt_packages
 from fixtures.module_run import ModuleRun
 
@@ -69,6 +70,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setitem(_apt.ENVIRONMENT, "PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(_apt, "JOURNAL", str(tmp_path / "journal"))
+    monkeypatch.setattr(_dkms, "LOGS", str(tmp_path / "dkms" / "*" / "*" / "build" / "make.log"))
     return Machine(folder)
 
 
@@ -261,3 +264,69 @@ def test_a_key_that_is_not_the_vendors_ends_check_mode(
 )
 def test_the_lines_that_tell(output: str, complaint: str) -> None:
     assert _apt.complaint(output) == complaint
+
+
+def test_fetching_brings_the_packages_and_changes_nothing(run: ModuleRun, machine: Machine) -> None:
+    (machine.folder / "after").write_text((machine.folder / "installed").read_text())
+    assert run(packages=WANTED, fetch_only=True)["changed"] is False
+    assert run(check=True, packages=WANTED, fetch_only=True)["changed"] is False
+    update, simulation, fetch, *checked = machine.calls()
+    assert " update " in update
+    assert "--simulate install" in simulation
+    assert "--download-only install" in fetch
+    assert "--simulate" not in fetch
+    assert not [call for call in checked if "--download-only" in call]
+
+
+def test_a_fetch_that_would_be_refused_brings_nothing(run: ModuleRun, machine: Machine) -> None:
+    machine.says(SIMULATED + "Remv slurmd [23.11]\n")
+    assert "remove slurmd" in run(packages=WANTED, fetch_only=True)["msg"]
+    assert not [call for call in machine.calls() if "--download-only" in call]
+
+
+def test_lists_that_were_just_fetched_are_used(run: ModuleRun, machine: Machine) -> None:
+    assert run(packages=WANTED, refresh=False)["changed"] is True
+    assert not [call for call in machine.calls() if " update " in call]
+
+
+def test_what_stands_there_already_needs_no_package(run: ModuleRun, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    run(packages=WANTED, unless_present={"linux-headers-1": str(tmp_path / "build"), "linux-headers-2": str(tmp_path / "none")})
+    assert machine.calls()[-1].endswith("linux-headers-2 nvidia-driver-cuda=580.178.04-1 ")
+    assert "linux-headers-1" not in machine.calls()[-1]
+
+
+def test_a_run_of_dpkg_that_was_cut_off_is_finished_first(run: ModuleRun, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "0001").touch()
+    busy = f'[ -e {tmp_path}/again ] || {{ touch {tmp_path}/again; echo "dpkg frontend lock is locked"; exit 2; }}'
+    order = f'echo dpkg "$@" >>{machine.folder}/calls; {busy}'
+    # It ends badly, as packages do that are only half there; what counts is that its journal is settled.
+    machine.program("dpkg", f'case "$*" in *--configure*) {order}; rm {tmp_path}/journal/0001; exit 1;; esac')
+    assert run(check=True, packages=WANTED)["changed"] is True
+    assert not [call for call in machine.calls() if call.startswith("dpkg")]
+    assert run(packages=WANTED)["changed"] is True
+    done = machine.calls()[2:]
+    assert done[:2] == ["dpkg --force-confold --configure -a"] * 2
+    assert " update " in done[2]
+
+
+def test_a_dpkg_that_cannot_be_finished_is_told(run: ModuleRun, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "0001").touch()
+    machine.program("dpkg", "echo 'dpkg: error processing package x (--configure):'; exit 1")
+    message = run(packages=WANTED)["msg"]
+    assert message == "an earlier run of dpkg was cut off, and dpkg --configure -a failed (1): dpkg: error processing package x (--configure):"
+
+
+def test_a_build_that_fails_inside_a_package_is_told_from_its_log(run: ModuleRun, machine: Machine, tmp_path: Path) -> None:
+    old, new = (tmp_path / "dkms" / name / "1" / "build" / "make.log" for name in ("other", "nvidia"))
+    for path in (old, new):
+        path.parent.mkdir(parents=True)
+    old.write_text("an old error: not ours\n")
+    os.utime(old, (1, 1))
+    fails = f"printf 'CC x.o\\nx.c:3: error: too few arguments\\n' >{new}; echo 'dpkg: error processing package nvidia-kernel-open-dkms'; exit 100"
+    machine.program("apt-get", f'case "$*" in *--simulate*) cat {machine.folder}/simulated;; *install*) {fails};; esac')
+    message = run(packages=WANTED)["msg"]
+    assert "error processing package nvidia-kernel-open-dkms" in message
+    assert message.endswith(f"{new} says: x.c:3: error: too few arguments")

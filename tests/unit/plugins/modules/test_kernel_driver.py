@@ -4,18 +4,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver
+from ansible_collections.gpu.fleet.plugins.module_utils import _dkms, _driver
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.modules import kernel_driver
 from fixtures.module_run import ModuleRun
 from fixtures.sysfs import Tree
 
 VERSION = "580.178.04"
+RUNNING = "6.1.0-40-amd64"
+BUILT = f"/lib/modules/{RUNNING}/updates/dkms/nvidia.ko"
+MODINFO = f"modinfo -F version {BUILT}"
 UNITS = ["nvidia-fabricmanager.service", "nvidia-persistenced.service"]
 
 
@@ -27,8 +32,10 @@ class Kernel:
         self.calls: list[str] = []
         self.holders: list[dict[str, Any]] | None = []
         self.builds = VERSION
+        self.dkms = ""
         self.fails = ""
         self.tree.file("/proc/self/comm", "x")
+        self.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "updates/dkms/nvidia.ko:")
 
     def load(self, name: str, version: str) -> None:
         self.tree.file(f"/sys/module/{name}/version", version + "\n")
@@ -41,7 +48,14 @@ class Kernel:
         self.calls.append(line)
         if line == self.fails:
             return subprocess.CompletedProcess(words, 1, "modprobe: FATAL: Module nvidia not found\n")
-        if words[:2] == ("modprobe", "-r"):
+        if words[0] == "modinfo":
+            return subprocess.CompletedProcess(words, 0, self.builds + "\n")
+        if words[:2] == ("dkms", "autoinstall"):
+            if not self.dkms:
+                return subprocess.CompletedProcess(words, 11, "Bad return status for module build\n")
+            self.builds = self.dkms
+            self.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "updates/dkms/nvidia.ko:")
+        elif words[:2] == ("modprobe", "-r"):
             (self.tree.root / "sys/module" / words[2] / "version").unlink()
             (self.tree.root / "sys/module" / words[2]).rmdir()
         elif words[0] == "modprobe":
@@ -76,9 +90,9 @@ def test_load(run: ModuleRun, kernel: Kernel) -> None:
     assert done == predicted
     assert (done["changed"], done["version"]) == (True, VERSION)
     assert done["diff"] == {"before": "driver loaded: None\n", "after": f"driver loaded: {VERSION}\n"}
-    assert kernel.calls == ["modprobe nvidia", "modprobe nvidia-uvm"]
+    assert kernel.calls == [MODINFO, "modprobe nvidia", "modprobe nvidia-uvm"]
     again = run(version=VERSION)
-    assert (again["changed"], again["version"], len(kernel.calls)) == (False, VERSION, 2)
+    assert (again["changed"], again["version"], len(kernel.calls)) == (False, VERSION, 3)
 
 
 def test_another_version_is_never_replaced_by_loading(run: ModuleRun, kernel: Kernel) -> None:
@@ -88,9 +102,35 @@ def test_another_version_is_never_replaced_by_loading(run: ModuleRun, kernel: Ke
     assert (result["version"], kernel.calls) == ("535.309.01", [])
 
 
-def test_a_build_of_another_version_is_noticed(run: ModuleRun, kernel: Kernel) -> None:
+def test_a_build_of_another_version_is_not_loaded(run: ModuleRun, kernel: Kernel) -> None:
     kernel.builds = "535.309.01"
-    assert "driver 535.309.01 is loaded" in run(version=VERSION)["msg"]
+    result = run(version=VERSION)
+    assert result["msg"] == f"driver {VERSION} is installed, but for kernel {RUNNING} there is only 535.309.01"
+    assert kernel.calls == [MODINFO]
+
+
+@pytest.mark.parametrize("before", ["535.309.01", ""])
+def test_a_missing_module_is_built(run: ModuleRun, kernel: Kernel, before: str) -> None:
+    kernel.tree.file("/usr/sbin/dkms", "")
+    kernel.builds, kernel.dkms = before, VERSION
+    if not before:
+        kernel.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "kernel/other.ko:")
+    assert run(version=VERSION)["version"] == VERSION
+    asked = [MODINFO] if before else []
+    assert kernel.calls == [*asked, f"dkms autoinstall -k {RUNNING}", MODINFO, "modprobe nvidia", "modprobe nvidia-uvm"]
+
+
+def test_a_build_that_fails_is_told_from_its_log(run: ModuleRun, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kernel.tree.file("/usr/sbin/dkms", "")
+    kernel.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "kernel/other.ko:")
+    log = kernel.tree.file("/var/lib/dkms/nvidia/580.178.04/build/make.log", "CC nvidia.o\nnv.c:3:1: error: too few arguments\nmake: ***\n")
+    os.utime(log, (time.time() + 5, time.time() + 5))
+    monkeypatch.setattr(_dkms, "LOGS", f"{tmp_path}/var/lib/dkms/*/*/build/make.log")
+    message = run(version=VERSION)["msg"]
+    assert f"for kernel {RUNNING} there is no module of it" in message
+    assert "Bad return status for module build" in message
+    assert f"{log} says: nv.c:3:1: error: too few arguments" in message
+    assert not [call for call in kernel.calls if call.startswith("modprobe")]
 
 
 def test_the_kernels_refusal_is_passed_on(run: ModuleRun, kernel: Kernel) -> None:
