@@ -37,11 +37,9 @@ from own_lab import own_lab
 
 from tools.common import BIN, BUILD, CACHE, CHECKOUT, Clock, ToolError, environment, say, tracked_files
 
-ORDER = ("node_baseline", "nvidia_driver", "conda_pytorch", "nccl_tuning", "verification")
-# A role that others stand on is covered where it is used.
-SCENARIOS = {"gpu_stack": ("gpu_stack",)}
+ORDER = ("gpu_stack", "node_baseline", "nvidia_driver", "conda_pytorch", "nccl_tuning", "verification")
 # A collective needs two; what a single host shows is tried on one.
-HOSTS = {"verification": 2}
+HOSTS = {"verification": ("n1", "n3")}
 IMAGE, PROFILE = "debian12", "h100-sxm8"
 LIMIT = 180.0
 PARTS = ("block", "rescue", "always")
@@ -98,11 +96,10 @@ def mutants(role: str) -> list[Mutant]:
 def content_key(role: str) -> str:
     """Return a name for everything that a result depends on."""
     digest = hashlib.sha256()
-    scenarios = SCENARIOS.get(role, (role,))
+    places = ("plugins/", "roles/", "playbooks/", "tests/lab/", "inventories/lab/", "tools/mutants.py", "molecule/shared/", f"molecule/{role}/")
     for path in tracked_files():
         name = str(path)
-        relevant = name.startswith(("plugins/", "roles/", "playbooks/", "tests/lab/", "inventories/lab/", "tools/mutants.py", ".config/molecule/"))
-        if relevant or any(name.startswith(f"molecule/{scenario}/") for scenario in scenarios):
+        if name.startswith(places):
             digest.update(name.encode() + b"\0" + (CHECKOUT / path).read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -119,7 +116,7 @@ def layer_name(role: str) -> str:
 
 def before(role: str) -> tuple[str, ...]:
     """Return the roles that are applied before one."""
-    return ORDER[: ORDER.index(role)] if role in ORDER else ()
+    return tuple(name for name in ORDER[: ORDER.index(role)] if name != "gpu_stack")
 
 
 class Bench:
@@ -133,6 +130,7 @@ class Bench:
             ANSIBLE_CONFIG=str(copy / "ansible.cfg"),
             ANSIBLE_COLLECTIONS_PATH=str(copy / "collections"),
             PYTHONPATH=f"{copy}:{copy / 'tests'}",
+            MOLECULE_EPHEMERAL_DIRECTORY=str(copy / "build"),
             # A module that hangs is a catch too, and need not take longer than this.
             ANSIBLE_TIMEOUT="20",
         )
@@ -144,7 +142,7 @@ class Bench:
 
     def hosts(self, layers: Sequence[str]) -> None:
         """Give fresh hosts on these layers."""
-        names = [f"n{number}" for number in range(1, HOSTS.get(self.role, 1) + 1)]
+        names = HOSTS.get(self.role, ("n1",))
         running = {host["name"] for host in self.lab.status()["hosts"]}
         if running:
             self.lab.down(sorted(running))
@@ -164,9 +162,9 @@ class Bench:
         """Run a playbook of the copy on the hosts."""
         return self.command([f"{BIN}/ansible-playbook", "-i", "inventories/lab", playbook, *words], limit)
 
-    def steps(self, scenario: str) -> Iterator[tuple[str, int, str]]:
-        """Run a scenario step by step: (step, exit code, output)."""
-        folder = f"molecule/{scenario}"
+    def steps(self) -> Iterator[tuple[str, int, str]]:
+        """Run the role's scenario step by step: (step, exit code, output)."""
+        folder = f"molecule/{self.role}"
         if (self.copy / folder / "prepare.yml").exists():
             yield ("prepare", *self.play(f"{folder}/prepare.yml"))
         yield ("check mode", *self.play(f"{folder}/converge.yml", "--check", "--diff"))
@@ -182,10 +180,9 @@ class Bench:
 
     def caught_by(self) -> tuple[str, str]:
         """Return the step that fails, with its output, or two empty words."""
-        for scenario in SCENARIOS.get(self.role, (self.role,)):
-            for step, code, output in self.steps(scenario):
-                if code:
-                    return step, output
+        for step, code, output in self.steps():
+            if code:
+                return step, output
         return "", ""
 
 
@@ -236,9 +233,8 @@ def survey(bench: Bench, role: str, cache: Path) -> dict[str, Any]:
 
 def judge(role: str) -> dict[str, Any]:
     """Return the result for a role, from the cache when nothing that it depends on has changed."""
-    scenarios = SCENARIOS.get(role, (role,))
-    if not mutants(role) or not all((CHECKOUT / "molecule" / name / "converge.yml").exists() for name in scenarios):
-        raise ToolError(f"no role {role!r} with a scenario; there are {', '.join((*ORDER, *SCENARIOS))}")
+    if role not in ORDER:
+        raise ToolError(f"no role {role!r} with a scenario; there are {', '.join(ORDER)}")
     cache = CACHE / "mutants" / f"{role}-{content_key(role)}.json"
     if cache.exists():
         say(f"{role}: nothing has changed since the last survey")
@@ -261,7 +257,7 @@ def write(result: dict[str, Any]) -> int:
 
 def main(words: list[str]) -> int:
     """Judge the roles that the command line names; all, when it names none."""
-    roles = [word for word in words if word] or [*ORDER, *SCENARIOS]
+    roles = [word for word in words if word] or list(ORDER)
     start = time.monotonic()
     left = 0
     try:

@@ -10,18 +10,16 @@ from collections.abc import Iterator
 import pytest
 from hardware.hosts import Node
 from lab import hardware
-from lab.client import HostSpec, Lab
+from lab.client import HostSpec
+from own_lab import own_lab
 
 
 @pytest.fixture(scope="session")
 def worn() -> Iterator[dict[str, Node]]:
     """Give a bare host of each profile, by the profile's name."""
-    lab = Lab("hardware-faces")
-    lab.down()
-    nodes = {profile: Node(lab, f"n{number}", profile) for number, profile in enumerate(hardware.profiles(), 1)}
-    lab.up([HostSpec(node.name, image="debian12", profile=node.profile) for node in nodes.values()])
-    yield nodes
-    lab.down()
+    names = {profile: f"n{number}" for number, profile in enumerate(hardware.profiles(), 1)}
+    with own_lab("hardware-faces", [HostSpec(name, image="debian12", profile=profile) for profile, name in names.items()]) as lab:
+        yield {profile: Node(lab, name, profile) for profile, name in names.items()}
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from lab.client import HostSpec, Lab
+from own_lab import own_lab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="hosts need root")
 
@@ -76,11 +77,8 @@ class Machine:
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Give a lab of this module's own: a host of each platform."""
-    hosts = Lab("vendor-install")
-    hosts.down()
-    hosts.up([HostSpec(name, platform, "h100-sxm8") for platform, name in HOSTS.items()])
-    yield hosts
-    hosts.down()
+    with own_lab("vendor-install", [HostSpec(name, platform, "h100-sxm8") for platform, name in HOSTS.items()]) as hosts:
+        yield hosts
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ BRANCH = "535"
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Give a bare host without NVSwitches: the distribution has no fabric manager."""
-    with own_lab("dkms", [HostSpec("n1", image="debian12", profile="none")]) as running:
+    """Give a bare host without NVSwitches, as the distribution has no fabric manager."""
+    with own_lab("dkms", [HostSpec("n1", image="debian12", profile="t4-pcie1")]) as running:
         yield running
 
 
