@@ -34,7 +34,9 @@ options:
     description: Version that has to be loaded afterwards. Used with O(state=loaded).
     type: str
   units:
-    description: Services of the driver that may be stopped before unloading. Used with O(state=unloaded).
+    description:
+      - Services of the driver. They may be stopped before unloading.
+      - After loading, it is forgotten that they failed without the driver; C(systemd) refuses to start one that failed too often a moment ago.
     type: list
     elements: str
     default: []
@@ -44,6 +46,7 @@ EXAMPLES = r"""
 - name: Load the driver
   gpu.fleet.kernel_driver:
     version: 580.178.04
+    units: [nvidia-persistenced.service, nvidia-fabricmanager.service]
 
 - name: Unload it
   gpu.fleet.kernel_driver:
@@ -124,7 +127,7 @@ def have_module(wanted: str, system: System) -> None:
         raise Refused("driver %s is installed, but for kernel %s there is %s%s" % (wanted, kernel, what, why))
 
 
-def load(wanted: str | None, system: System) -> None:
+def load(wanted: str | None, units: list[str], system: System) -> None:
     """Load the driver and look whether it is the wanted one."""
     now = version_now(system)
     if now is None:
@@ -132,6 +135,9 @@ def load(wanted: str | None, system: System) -> None:
             have_module(wanted, system)
         for name in LOAD:
             call("modprobe", name)
+        for unit in units:
+            # A pattern, as a plain name that systemd has not met is an error.
+            call("systemctl", "reset-failed", unit + "*")
         now = version_now(system)
     if wanted and now != wanted:
         raise Refused("driver %s is loaded and %s is wanted; unload it first" % (now, wanted))
@@ -175,7 +181,7 @@ def main() -> None:
             if found:
                 raise Refused("the driver cannot be unloaded: %s has its devices open" % ", ".join(found))
         elif loading:
-            load(wanted, system)
+            load(wanted, module.params["units"], system)
         elif changes:
             unload(module.params["units"], system)
     except (Refused, subprocess.TimeoutExpired) as error:

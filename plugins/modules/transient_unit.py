@@ -109,6 +109,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -217,6 +218,10 @@ class TransientUnit:
             shutil.rmtree(self.folder)
 
     def start(self, params: dict[str, t.Any], description: str) -> None:
+        try:
+            pwd.getpwnam(params["user"])
+        except KeyError:
+            raise UnitError("the account %s, as which %s is to run, does not exist on this host" % (params["user"], self.unit)) from None
         self.end()
         self.folder.mkdir(0o755)
         for name, content in params["files"].items():

@@ -214,7 +214,7 @@ def ended(host: str, answer: Facts | None, blamed: Sequence[str] = ()) -> Check:
     unit = answer["unit"]
     if unit["state"] == "succeeded":
         return check(name, True, goal, goal)
-    words = {"running": "still running at the deadline", "absent": "vanished"}
+    words = {"running": "still running when it was ended", "absent": "vanished"}
     seen = words.get(unit["state"]) or {
         "timeout": "ended at its time limit",
         "exit-code": f"exit status {unit['exit_status']}",

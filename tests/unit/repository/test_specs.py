@@ -96,3 +96,14 @@ def test_registered_names_are_internal(role: str) -> None:
     for path in sorted(Path(CHECKOUT / "roles" / role / "tasks").glob("*.yml")):
         for name in registered(yaml.safe_load(path.read_text()) or []):
             assert name.startswith("__"), f"{path.relative_to(CHECKOUT)} registers {name}"
+
+
+def test_a_yes_or_no_is_read_as_one() -> None:
+    """Given on a command line it is a text, which no condition takes for a yes or a no by itself."""
+    flags = [name for role in ROLES for name, option in specs(role).items() if option.get("type") == "bool"]
+    assert flags
+    for path in [*(CHECKOUT / "roles").glob("*/tasks/*.yml"), *(CHECKOUT / "playbooks").glob("*.yml")]:
+        for name in flags:
+            bare = re.findall(rf"^.*\b{name}\b(?!\s*(?:\||:)).*$", path.read_text(), re.MULTILINE)
+            assert not bare, f"{path.relative_to(CHECKOUT)}: {bare}"
+            assert not re.search(rf"\b{name}\s*\|(?!\s*bool)", path.read_text())

@@ -95,6 +95,13 @@ def test_load(run: ModuleRun, kernel: Kernel) -> None:
     assert (again["changed"], again["version"], len(kernel.calls)) == (False, VERSION, 3)
 
 
+def test_services_that_failed_without_the_driver_may_start_at_once(run: ModuleRun, kernel: Kernel) -> None:
+    run(version=VERSION, units=UNITS)
+    assert kernel.calls[-3:] == ["modprobe nvidia-uvm", *(f"systemctl reset-failed {unit}*" for unit in UNITS)]
+    run(version=VERSION, units=UNITS)
+    assert len(kernel.calls) == 5
+
+
 def test_another_version_is_never_replaced_by_loading(run: ModuleRun, kernel: Kernel) -> None:
     kernel.load("nvidia", "535.309.01")
     result = run(version=VERSION)

@@ -79,6 +79,13 @@ def test_a_job_is_started_once_with_a_limit_as_its_user(unit: Any, systemd: Syst
     assert len(systemd.told("systemd-run")) == 1
 
 
+def test_an_account_that_does_not_exist_is_named_before_anything_is_ended(unit: Any, systemd: Systemd, tmp_path: Path) -> None:
+    with pytest.raises(module.UnitError, match="the account no-such-account, as which job.service is to run, does not exist on this host"):
+        run(unit, user="no-such-account")
+    assert {argv[1] for argv in systemd.told("systemctl")} == {"show"}
+    assert systemd.told("systemd-run") == [] and list(tmp_path.iterdir()) == []
+
+
 def test_another_job_of_that_name_replaces_the_one_that_runs(unit: Any, systemd: Systemd, tmp_path: Path) -> None:
     run(unit)
     (tmp_path / "job" / "left.json").write_text("{}")
