@@ -13,12 +13,23 @@ from lab.client import HostSpec, Lab
 from own_lab import own_lab
 
 BRANCH = "535"
+# What talks to the GPU itself finds none here. The lab's programs stand where Debian's would, which dpkg then puts beside them.
+DIVERT = """
+set -e
+for path in /usr/bin/nvidia-persistenced /usr/bin/nvidia-modprobe /usr/lib/nvidia/current/nvidia-smi; do
+    mkdir -p "$(dirname "$path")"
+    dpkg-divert --quiet --local --no-rename --divert "$path.debian" --add "$path"
+    ln -s "/usr/local/lib/lab/$(basename "$path")" "$path"
+done
+"""
 
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Give a bare host without NVSwitches, as the distribution has no fabric manager."""
     with own_lab("dkms", [HostSpec("n1", image="debian12", profile="t4-pcie1")]) as running:
+        diverted = running.run("n1", ["sh", "-c", DIVERT])
+        assert diverted.returncode == 0, diverted.stderr
         yield running
 
 

@@ -54,7 +54,10 @@ def notify(text: str) -> None:
 def detach(pid_file: str) -> None:
     """Go on in the background, as a daemon of the old kind; the caller's process ends with success."""
     os.makedirs(os.path.dirname(pid_file), exist_ok=True)
-    if os.fork():
+    between = os.fork()
+    if between:
+        # systemd takes the one process that is left for the daemon.
+        os.waitpid(between, 0)
         os._exit(0)
     os.setsid()
     child = os.fork()
