@@ -80,7 +80,7 @@ def test_a_job_is_started_once_with_a_limit_as_its_user(unit: Any, systemd: Syst
 
 
 def test_an_account_that_does_not_exist_is_named_before_anything_is_ended(unit: Any, systemd: Systemd, tmp_path: Path) -> None:
-    with pytest.raises(module.UnitError, match="the account no-such-account, as which job.service is to run, does not exist on this host"):
+    with pytest.raises(module.UnitError, match=r"the account no-such-account, as which job\.service is to run, does not exist on this host"):
         run(unit, user="no-such-account")
     assert {argv[1] for argv in systemd.told("systemctl")} == {"show"}
     assert systemd.told("systemd-run") == [] and list(tmp_path.iterdir()) == []
