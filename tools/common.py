@@ -43,7 +43,18 @@ def environment(**extra: str) -> dict[str, str]:
 
 def run(argv: Sequence[str | Path], env: Mapping[str, str] | None = None, cwd: Path = CHECKOUT) -> int:
     """Run a command with its output on ours and return its exit code."""
-    return subprocess.run([str(word) for word in argv], cwd=cwd, env=env or environment(), check=False).returncode
+    interrupted = False
+    with subprocess.Popen([str(word) for word in argv], cwd=cwd, env=env or environment()) as process:
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                # The terminal has sent it to the command too, which may have hosts to take away before it ends.
+                interrupted = True
+    if interrupted:
+        raise KeyboardInterrupt
+    return code
 
 
 def tracked_files() -> list[Path]:

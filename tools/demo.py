@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from lab.client import HostSpec, Lab
 from lab.paths import LabError
 
-from tools.common import BIN, BUILD, CHECKOUT, Clock, environment, say
+from tools.common import BIN, BUILD, CHECKOUT, Clock, environment, run, say
 
 REPORTS = BUILD / "demo"
 HOSTS = [HostSpec("n1", image="debian12", profile="h100-sxm8"), HostSpec("n2", image="debian12", profile="h100-sxm8")]
@@ -30,8 +29,7 @@ def play(playbook: str, lab: Lab) -> int:
     """Run a playbook on the demo's hosts, exactly as an operator would."""
     words = ["ansible-playbook", playbook, "-i", "inventories/lab", "-e", f"verification_report_dir={REPORTS}"]
     say(f"GPU_FLEET_LAB={lab.name} {' '.join(words)}")
-    env = environment(GPU_FLEET_LAB=lab.name)
-    return subprocess.run([f"{BIN}/{words[0]}", *words[1:]], cwd=CHECKOUT, env=env, check=False).returncode
+    return run([BIN / words[0], *words[1:]], environment(GPU_FLEET_LAB=lab.name))
 
 
 def table(result: dict[str, Any]) -> Iterator[str]:

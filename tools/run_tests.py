@@ -58,5 +58,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
-        print("interrupted; the same command starts over, `tests/lab/lab down` ends a lab that is left", file=sys.stderr)
+        print("interrupted; the same command starts over, its hosts are gone", file=sys.stderr)
         sys.exit(130)
