@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("", "collections")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "collections"))
 from ansible_collections.gpu.fleet.plugins.module_utils._parse_forms import READERS, comparable
 from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import decode
 

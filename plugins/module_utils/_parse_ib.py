@@ -30,7 +30,7 @@ FIELDS = {
     "link layer": "link_layer",
     "link_layer": "link_layer",
 }
-NETDEV = re.compile(r"(%s) (?:\([^)]*\) .*?)?port (\d+) (?:\((\w+)\) )?==> (\S+)(?: \((\w+)\))?" % RDMA_NAME)
+NETDEV = re.compile(r"(%s) (?:\([^)]*\) .*?)?port (\d+) (?:\((\w+)\s*\) )?==> (\S+)(?: \((\w+)\s*\))?" % RDMA_NAME)
 RDMA_LINK = re.compile(r"\s*(?:\d+/\d+:|link)\s+(%s)/(\d+):?\s+(.*)" % RDMA_NAME)
 LISTED = re.compile(r"\s+(%s)(?:\s+[0-9a-fA-F]{16})?\s*$" % RDMA_NAME)
 LIST_BEGINS = re.compile(r"\s*(?:\d+ HCAs? found:|device\s+node GUID)")

@@ -20,7 +20,7 @@ LISTED = re.compile(
     re.I,
 )
 # A function in the tree stands behind the last branch of its line.
-BRANCH = re.compile(r"^[\s|]*(?:[+\\-]-?.*?)?[-+\\ ]([0-9a-f]{2}\.[0-7])  (?P<what>\S.*)$")
+BRANCH = re.compile(r"^[\s|]*(?:[+\\-]-?.*?)?[-+\\ ](?P<function>[0-9a-f]{2}\.[0-7])  (?P<what>\S.*)$")
 NVIDIA = re.compile(r"NVIDIA Corporation|\b10de:", re.I)
 GPU_CLASSES = ("0300", "0302")
 GPU_KINDS = ("vga compatible controller", "3d controller")
@@ -52,7 +52,7 @@ def read(text: str) -> dict[str, t.Any]:
             code = listed.group("number") or listed.group("code") or ""
             kind = of_class(code.lower(), (listed.group("kind") or "").lower(), listed.group("what"))
         elif branch:
-            kind = of_name(branch.group("what"))
+            kind = of_name(branch.group("what"), branch.group("function").endswith(".0"))
             if kind is None and re.match(r"NVIDIA Corporation Device [0-9a-f]{4}", branch.group("what")):
                 problems.append("a tree does not say what this is: %s" % branch.group("what").strip())
         else:
@@ -83,11 +83,11 @@ def of_class(code: str, kind: str, what: str) -> str | None:
     return "nic" if code in NIC_CLASSES or (not code and kind in NIC_KINDS) else None
 
 
-def of_name(what: str) -> str | None:
-    """What a function is by its name alone."""
+def of_name(what: str, first: bool) -> str | None:
+    """What a function is by its name alone; a GPU is the first function of its card, whatever is left of the others' names."""
     if NVIDIA.search(what):
         if SWITCH.search(what):
             return "nvswitch"
-        if GPU_CHIP.search(what) and not NOT_A_GPU.search(what):
+        if first and GPU_CHIP.search(what) and not NOT_A_GPU.search(what):
             return "gpu"
     return "nic" if NIC_NAME.search(what) and not NOT_A_NIC.search(what) else None

@@ -30,13 +30,17 @@ COMMENT = re.compile(r"^\s*(?:#|//|>|;|\*)\s?")
 
 
 class Row(t.NamedTuple):
-    """Cells by column from the left, as far as they go; C(rest) is what stands behind them, C(places) where on the line."""
+    """Cells by column from the left, as far as they go; C(rest) is what stands behind them, C(places) where on the line.
+
+    C(last) says that the text ends with this row, C(open) that it does so within the line.
+    """
 
     label: str
     cells: t.List[t.Optional[str]]
     rest: t.List[str]
     places: t.Optional[t.List[int]]
     last: bool
+    open: bool
 
 
 class Matrix(t.NamedTuple):
@@ -164,16 +168,39 @@ def guess_columns(rows: list[Row], legend: int) -> tuple[list[str], str]:
     )
 
 
-def complaint(row: Row, columns: list[str]) -> str | None:
+def complaint(row: Row, columns: list[str], code: t.Pattern[str]) -> str | None:
     """Why the cells of a row cannot be trusted to stand in their columns."""
     if row.label not in columns:
         return "%s is in no column of the header" % row.label
     own = columns.index(row.label)
-    if len(row.cells) > len(columns):
-        return "%s has %d cells for %d columns" % (row.label, len(row.cells), len(columns))
-    if row.cells.count("X") > 1 or (len(row.cells) > own and row.cells[own] != "X") or ("X" in row.cells[:own]):
+    if len(row.cells) > len(columns) or (len(row.cells) == len(columns) and row.rest and code.match(row.rest[0])):
+        return "%s has more cells than there are columns" % row.label
+    if row.cells.count("X") > 1 or (len(row.cells) > own and row.cells[own] != "X") or "X" in row.cells[:own]:
         return "%s is shifted: its X is not in its own column" % row.label
+    # The end of a transcript may fall into a cell, and SY was SYS: what stands behind missing cells is else of another column.
+    if len(row.cells) < len(columns) and row.rest and not (len(row.rest) == 1 and row.rest[0].isalpha() and row.rest[0].isupper()):
+        return "%s has %d cells for %d columns" % (row.label, len(row.cells), len(columns))
     return None
+
+
+def whole_end(row: Row, rows: list[Row]) -> Row:
+    """A row at the end of a transcript without a last cell that may be cut itself: NV1 may have been NV18."""
+    last = row.cells[-1] if row.cells and not row.rest else None
+    others = {cell for other in rows if other is not row for cell in other.cells if cell} | {cell for cell in row.cells[:-1] if cell}
+    if not row.last or last is None or not last.startswith("NV"):
+        return row
+    cut = row.open or last not in others or any(other != last and other.startswith(last) for other in others)
+    return row._replace(cells=row.cells[:-1]) if cut else row
+
+
+def misplaced(rows: list[Row], columns: list[str]) -> set[int]:
+    """Columns that are not those of their titles, as the X of a whole row shows."""
+    places: set[int] = set()
+    for row in rows:
+        if row.label in columns and len(row.cells) == len(columns) and row.cells.count("X") == 1:
+            own, place = columns.index(row.label), row.cells.index("X")
+            places |= {own, place} if own != place else set()
+    return places
 
 
 def read(text: str, codes: str, legend: int = 0) -> Matrix:
@@ -199,7 +226,7 @@ def read(text: str, codes: str, legend: int = 0) -> Matrix:
                     continue
                 if re.search(r"(?:^|\s)(?:%s){2,}(?=\s|$)" % codes, body):
                     problems.append("%s has cells without a separator, told apart by their codes" % label.group(1))
-                rows.append(Row(label.group(1), cells, rest, places, number == end))
+                rows.append(Row(label.group(1), cells, rest, places, number == end, number == len(everything) - 1))
                 break
         if found and (titles is None or found[0] != columns or rows):
             # A second matrix, of another kind or another host, is not part of the first.
@@ -209,40 +236,32 @@ def read(text: str, codes: str, legend: int = 0) -> Matrix:
     if rows and titles is None:
         columns, problem = guess_columns(rows, legend)
         problems.append(problem)
-    return checked(rows, columns, titles, problems)
+    return checked(rows, columns, titles, problems, code)
 
 
-def checked(rows: list[Row], columns: list[str], titles: dict[str, int] | None, problems: list[str]) -> Matrix:
+def checked(rows: list[Row], columns: list[str], titles: dict[str, int] | None, problems: list[str], code: t.Pattern[str]) -> Matrix:
     """The rows that can be trusted, with a word about every other."""
     kept: dict[str, Row] = {}
     cut: list[str] = []
-    known = {cell for row in rows for cell in row.cells if cell}
     if len(set(columns)) != len(columns):
         problems.append("the header names a column twice")
         columns = []
+    doubtful = misplaced(rows, columns)
     for original in rows:
         row = original
         if row.label in kept:
             problems.append("%s has a second row" % row.label)
             continue
-        wrong = complaint(row, columns)
-        if wrong is None and len(row.cells) < len(columns):
-            # The end of a transcript may fall into a cell: NV1 may have been NV18, and SY was SYS.
-            tail = row.rest[0] if row.rest else ""
-            if tail and not (len(row.rest) == 1 and re.match(r"[A-Z]+$", tail)):
-                wrong = "%s has %d cells for %d columns" % (row.label, len(row.cells), len(columns))
-            elif row.last and not tail and row.cells and any(cell != row.cells[-1] and cell.startswith(row.cells[-1] or "?") for cell in known):
-                row = row._replace(cells=row.cells[:-1])
-            row = row._replace(rest=[])
-            if not wrong:
-                problems.append("%s ends after %d of %d cells" % (row.label, len(row.cells), len(columns)))
-            cut.append(row.label)
-        elif wrong:
-            cut.append(row.label)
+        wrong = complaint(row, columns, code)
         if wrong:
             problems.append(wrong)
+            cut.append(row.label)
             row = row._replace(cells=[], rest=[])
+        elif len(row.cells) < len(columns):
+            row = whole_end(row, rows)._replace(rest=[])
+            problems.append("%s ends after %d of %d cells" % (row.label, len(row.cells), len(columns)))
+            cut.append(row.label)
         elif None in row.cells:
             problems.append("%s has a blank cell" % row.label)
-        kept[row.label] = row
+        kept[row.label] = row._replace(cells=[None if place in doubtful else cell for place, cell in enumerate(row.cells)])
     return Matrix(columns, titles, kept, cut, problems)

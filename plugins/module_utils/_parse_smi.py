@@ -29,9 +29,9 @@ def read_list(text: str) -> dict[str, t.Any]:
     for line in lines(text):
         gpu = GPU_LISTED.match(line)
         mig = MIG_LISTED.match(line)
-        if gpu and gpu.group(3) is None:
-            problems.append("GPU %s has no UUID: its line is cut" % gpu.group(1))
-        elif gpu and any(known["index"] == int(gpu.group(1)) for known in gpus):
+        if gpu and not (gpu.group(3) or "").startswith("GPU-"):
+            problems.append("GPU %s has no UUID of its own: its line is damaged" % gpu.group(1))
+        elif gpu and any(known["uuid"] == gpu.group(3) and known["index"] == int(gpu.group(1)) for known in gpus):
             problems.append("GPU %s is listed twice" % gpu.group(1))
         elif gpu:
             gpus.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3), "mig": []})

@@ -124,16 +124,20 @@ def last_range_whole_width(cpus: str) -> bool:
 
 
 def distrust_end(facts: dict[str, t.Any], matrix: Matrix) -> None:
-    """A list of CPUs at the end of a transcript may be cut: one that cannot be whole is unknown."""
+    """What a transcript ends with may be cut: the last affinity is unknown unless it is sure to be whole."""
     row = next((row for row in matrix.rows.values() if row.last), None)
-    cpus = facts["cpu"].get(row.label) if row else None
-    if row is None or not cpus or facts["numa"][row.label]:
+    told = [name for name in _parse_matrix.TITLES if row and facts[name].get(row.label)]
+    if row is None or not told:
         return
-    others = {value for label, value in facts["cpu"].items() if label != row.label and value}
-    longer = any(other != cpus and other.startswith(cpus) for other in others)
-    if not CPU_LIST.match(cpus) or not last_range_whole(cpus) or (longer and cpus not in others):
-        facts["cpu"][row.label] = None
-        facts["problems"].append("the CPU list of %s is cut" % row.label)
+    name, value = told[-1], facts[told[-1]][row.label]
+    others = {other for label, other in facts[name].items() if label != row.label and other}
+    if value == "N/A" or value in others:
+        return
+    missing = len(told) < len(matrix.titles or ())
+    shorter = any(other.startswith(value) for other in others) or "N/A".startswith(value)
+    if missing or shorter or (name == "cpu" and not (CPU_LIST.match(value) and last_range_whole(value))):
+        facts[name][row.label] = None
+        facts["problems"].append("the text ends within the affinities of %s" % row.label)
 
 
 def pairs_of(matrix: Matrix, problems: list[str]) -> dict[str, str]:
