@@ -45,7 +45,10 @@ READERS: dict[str, t.Callable[[str], dict[str, t.Any]]] = {
     "topo-p2p": _parse_topo.read_peers,
 }
 STATES = {"init": "initializing", "armed": "armed", "nop": "nop"}
-SETS = ("names", "fabric", "clique", "cluster", "addressing", "pcie_gen_max", "env", "ib", "eth", "rates", "speeds")
+SETS = (
+    *("names", "clique", "cluster", "addressing", "pcie_gen_max", "ib", "eth", "rates", "speeds"),
+    *("nccl", "network", "hcas", "oob", "bootstrap", "env", "warns"),
+)
 ADDRESSES = ("bus", "gpu_bus", "nvidia_display_pci")
 PAIRS = ("pair_links", "nvlink_per_pair")
 # Lines quoted from a listing are compared as far as the shorter of two quotations goes.

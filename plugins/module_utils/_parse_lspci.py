@@ -29,8 +29,11 @@ NIC_KINDS = ("ethernet controller", "infiniband controller", "network controller
 SWITCH_CLASS = "0680"
 # 1ac0 to 1af1 are the switches of V100 and A100, 22a3 is that of H100.
 SWITCH = re.compile(r"NVSwitch|(?:10de:|Device )(?:1a[c-e][0-9a-f]|1af[01]|22a3)\b", re.I)
-# Chips by the names of their generations; a tree says nothing of classes.
-GPU_CHIP = re.compile(r"NVIDIA Corporation (?:G[FKMPVATHB]|TU|AD|GB|GH)\d{2,3}[A-Z0-9]*\b", re.I)
+# A tree says nothing of classes: chips go by the names of their generations, or where the list of names is older than the chip by the
+# numbers that only the display functions of GV100, GA100, GA102, GH100, AD102 and GB100 have.
+GPU_CHIP = re.compile(
+    r"NVIDIA Corporation (?:(?:G[FKMPVAHB]|TU|AD)\d{2,3}[A-Z0-9]*\b|Device (?:1d[89a-f]|20[89a-f]|2[23][0-7]|26[89a-f]|29[0-7])[0-9a-f]\b)", re.I
+)
 NOT_A_GPU = re.compile(r"Audio|USB|UCSI|NVSwitch|Bridge|C2C|PCIe Root|Serial", re.I)
 NIC_NAME = re.compile(
     r"Ethernet|Infiniband|ConnectX|BlueField.*network|Omni-Path|Elastic (?:Fabric|Network) Adapter"

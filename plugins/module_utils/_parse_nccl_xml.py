@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi
 from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import Element, elements, unique
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import NEARNESS, NVIDIA, address_of
 
 GPU_CLASSES = ("0x0300", "0x0302")
 NIC_CLASS = "0x02"
+# The longest mask that a kernel of today writes is for 8192 CPUs.
+LONGEST_MASK = 4096
 # FlagCX calls the GPUs of its dumps apu.
 GPU_ELEMENTS = ("gpu", "apu")
 
@@ -34,7 +37,7 @@ def cpulist(mask: str) -> str | None:
         groups = [int(group or "0", 16) for group in mask.split(",")]
     except ValueError:
         return None
-    if not mask or any(not 0 <= group < 1 << 32 for group in groups[1:]):
+    if not 0 < len(mask) <= LONGEST_MASK or any(not 0 <= group < 1 << 32 for group in groups[1:]):
         return None
     bits = 0
     for group in groups:
@@ -98,7 +101,7 @@ def read(text: str) -> dict[str, t.Any]:
         elif element.name in GPU_ELEMENTS:
             links[at] = []
         elif element.name == "nvlink" and element.parent in links:
-            links[element.parent].append(int(attributes["count"]) if attributes.get("count", "").isdigit() else 1)
+            links[element.parent].append(_nvidia_smi.whole(attributes.get("count")) or 0)
     buses = [place.name for place in gpu_places]
     problems += ["%s is there twice" % bus for bus in unique(bus for bus in buses if buses.count(bus) > 1)]
     nics = nets or functions

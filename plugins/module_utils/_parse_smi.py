@@ -9,12 +9,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi
-from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import PROMPT, lines, unique
+from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import PROMPT, lines, plain, unique
 
 GPU_LISTED = re.compile(r"\s*GPU (\d+): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
 MIG_LISTED = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d+):")
@@ -53,13 +52,15 @@ def read_csv(text: str) -> dict[str, t.Any]:
     table = []
     for line in lines(text):
         if line.strip() and not PROMPT.match(line):
-            table.append([cell.strip() for cell in next(csv.reader([line], skipinitialspace=True, quoting=csv.QUOTE_NONE))])
-    start = next((place for place, row in enumerate(table) if all(QUERY_FIELD.match(cell) for cell in row)), None)
+            # nvidia-smi quotes nothing.
+            table.append([cell.strip() for cell in line.split(",")])
+    widths = [len(row) for row in table]
+    width = max(sorted(set(widths)), key=lambda value: (widths.count(value), value), default=0)
+    named = (place for place, row in enumerate(table) if len(row) == width and all(QUERY_FIELD.match(cell) for cell in row))
+    start = next(named, None)
     header = table[start] if start is not None else None
     if start is not None:
         table = table[start + 1:]
-    widths = [len(row) for row in table]
-    width = len(header) if header else max(sorted(set(widths)), key=lambda value: (widths.count(value), value), default=0)
     rows = [row for row in table if len(row) == width]
     if not header and width == 1:
         # One column without a header is told from a message by nothing but its words.
@@ -115,7 +116,7 @@ def read_query(text: str) -> dict[str, t.Any]:
 
 def read_xml(text: str) -> dict[str, t.Any]:
     """Read C(nvidia-smi -q -x) into the facts that C(-q) gives, and what only a report of this kind says."""
-    report = _nvidia_smi.read_xml("\n".join(lines(text)))
+    report = _nvidia_smi.read_xml(plain(text))
 
     def each(path: str) -> list[str | None]:
         return sorted({gpu.get(path) for gpu in report.gpus}, key=str)

@@ -20,8 +20,11 @@ LAUNCHER = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\d+: )")
 PROMPT = re.compile(
     r"\s*(?:\(\w+\) )?(?:\[?[\w.-]+@[\w.-]+[^$#%>\n]*[$#%>](?:\s|$)|[$%]\s+\S|#\s+(?:ibv?_?\w+|nvidia-smi|lspci|lstopo)\b|PS [A-Z]:|[A-Z]:\\[^>]*>)"
 )
-# Names that the kernel gives to RDMA devices start small and carry a number: mlx5_0, mlx5_bond_1, rocep145s0f0, rdmap16s27, irdma0.
-RDMA_NAME = r"[a-z][A-Za-z0-9_.+-]*\d[A-Za-z0-9_.+-]*"
+# Names that the kernel gives to RDMA devices start small, carry a number and have at most 63 letters: mlx5_bond_1, rocep145s0f0, rdmap16s27.
+RDMA_NAME = r"(?=[A-Za-z_.+-]{1,62}\d)[a-z][A-Za-z0-9_.+-]{0,62}"
+# Nothing on a host has such a number, and Python refuses to read one of some thousand digits.
+ENDLESS = re.compile(r"\d{65,}")
+LONGEST_LINE = 16384
 
 
 def decode(data: bytes) -> str:
@@ -35,12 +38,12 @@ def decode(data: bytes) -> str:
 
 def plain(text: str) -> str:
     """The text with one kind of line end and of blank, without what only a terminal understands."""
-    return DRESSING.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\xa0", " ")
+    return ENDLESS.sub("", DRESSING.sub("", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\xa0", " "))
 
 
 def lines(text: str) -> list[str]:
-    """Plain lines without what a launcher wrote before each."""
-    return [LAUNCHER.sub("", line) for line in plain(text).split("\n")]
+    """Plain lines, as long as the tools make them, without what a launcher wrote before each."""
+    return [LAUNCHER.sub("", line[:LONGEST_LINE]) for line in plain(text).split("\n")]
 
 
 def unique(values: t.Iterable[str]) -> list[str]:

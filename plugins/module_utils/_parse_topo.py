@@ -133,7 +133,7 @@ def distrust_end(facts: dict[str, t.Any], matrix: Matrix) -> None:
     others = {other for label, other in facts[name].items() if label != row.label and other}
     if value == "N/A" or value in others:
         return
-    missing = len(told) < len(matrix.titles or ())
+    missing = bool(matrix.titles) and name != list(matrix.titles)[-1]
     shorter = any(other.startswith(value) for other in others) or "N/A".startswith(value)
     if missing or shorter or (name == "cpu" and not (CPU_LIST.match(value) and last_range_whole(value))):
         facts[name][row.label] = None

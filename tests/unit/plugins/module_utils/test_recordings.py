@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _parse_text
 from ansible_collections.gpu.fleet.plugins.module_utils._parse_forms import READERS, comparable, one_form
 from fixtures import recordings as texts
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tools import recordings as tool
@@ -473,6 +473,11 @@ def test_wrong_encodings_are_survived(case: tuple[str, str], encoding: str, rubb
 
 @settings(max_examples=200, deadline=None)
 @given(st.text())
+@example("GPU" + "9" * 5000 + "\t X \n")
+@example("GPU 0: NVIDIA (UUID: GPU-1)\n\tLink " + "9" * 5000 + ": 25 GB/s\n")
+@example('<system><cpu affinity="' + "f" * 9999 + '"/><gpu><nvlink count="\u00b2"/></gpu></system>')
+@example(" " * 60000 + "\n" + "a1" * 30000 + "\n" + "-+" * 30000)
+@example("<nvidia_smi_log><attached_gpus>" + "9" * 400 + "</attached_gpus></nvidia_smi_log>")
 def test_any_text_is_survived(text: str) -> None:
     """No reader raises, and none finds a GPU in nothing."""
     for kind, reader in READERS.items():
