@@ -88,7 +88,7 @@ def one_form(field: str, value: t.Any) -> t.Any:
         if field in ("state", "phys", "netdev_state"):
             return word(value) or None
         if field in ("rate", "rates"):
-            return rate(value)
+            return rate(value.partition("(")[0].strip())
         if field in ADDRESSES:
             return address_of(value)
         if field == "osdev" and not OS_DEVICES.match(value):

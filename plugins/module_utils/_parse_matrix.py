@@ -233,7 +233,9 @@ def read(text: str, codes: str, legend: int = 0) -> Matrix:
             if rows:
                 break
             columns, titles = found
-    if rows and titles is None:
+    if not rows:
+        problems.append("no matrix in the text")
+    elif titles is None:
         columns, problem = guess_columns(rows, legend)
         problems.append(problem)
     return checked(rows, columns, titles, problems, code)

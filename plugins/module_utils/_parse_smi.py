@@ -28,7 +28,7 @@ def read_list(text: str) -> dict[str, t.Any]:
     for line in lines(text):
         gpu = GPU_LISTED.match(line)
         mig = MIG_LISTED.match(line)
-        if gpu and not (gpu.group(3) or "").startswith("GPU-"):
+        if gpu and (not gpu.group(3) or gpu.group(3).startswith("MIG-")):
             problems.append("GPU %s has no UUID of its own: its line is damaged" % gpu.group(1))
         elif gpu and any(known["uuid"] == gpu.group(3) and known["index"] == int(gpu.group(1)) for known in gpus):
             problems.append("GPU %s is listed twice" % gpu.group(1))

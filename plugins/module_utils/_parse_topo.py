@@ -26,7 +26,8 @@ OLD_NAMES = {"SOC": "SYS", "PSB": "PIX"}
 PEERS = r"OK|CNS|GNS|TNS|NS|DR|U|X"
 CPU_LIST = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
 LEGEND = re.compile(r"\bNIC(\d+)\s*[:=][ \t]*")
-LEGAL_NAME = re.compile(RDMA_NAME)
+# Blanks by which a value may stand beside its title; titles are 16 apart.
+OUT_OF_LINE = 4
 HIDDEN = re.compile(r"(\d+) NICs found in the topology, only displaying (\d+)")
 WHOLE = re.compile(r"(%s)\s*(?=$|->|=>|\(|#|NIC\d+\s*[:=])" % RDMA_NAME)
 
@@ -85,9 +86,13 @@ def by_place(row: Row, titles: dict[str, int], problems: list[str]) -> dict[str,
     for word, place in zip(row.rest, row.places):
         if CPU_LIST.match(word) and ("-" in word or "," in word):
             name = "cpu" if "cpu" in names else names[0]
+        elif word == "N/A" and place == row.places[-1] and "gpu_numa" in names:
+            name = "gpu_numa"
         else:
             name = min(names, key=lambda title: abs(titles[title] - place))
-        if values[name]:
+            if abs(titles[name] - place) > OUT_OF_LINE:
+                name = ""
+        if not name or values[name]:
             problems.append("the affinities of %s cannot be told apart" % row.label)
             return dict.fromkeys(names)
         values[name] = word
@@ -133,7 +138,7 @@ def distrust_end(facts: dict[str, t.Any], matrix: Matrix) -> None:
     others = {other for label, other in facts[name].items() if label != row.label and other}
     if value == "N/A" or value in others:
         return
-    missing = bool(matrix.titles) and name != list(matrix.titles)[-1]
+    missing = matrix.titles is not None and name != list(matrix.titles)[-1]
     shorter = any(other.startswith(value) for other in others) or "N/A".startswith(value)
     if missing or shorter or (name == "cpu" and not (CPU_LIST.match(value) and last_range_whole(value))):
         facts[name][row.label] = None
