@@ -72,10 +72,11 @@ def level(one: Place, two: Place) -> str:
     return "PHB" if one.cpu is not None and one.cpu == two.cpu else "SYS"
 
 
-def is_gpu(found: list[Element], at: int, owners: set[int | None]) -> bool:
-    """A PCI function with a GPU in it, or of a display class and NVIDIA's as far as the file says."""
-    attributes = found[at].attributes
-    return at in owners or (attributes.get("class", "")[:6] in GPU_CLASSES and attributes.get("vendor", NVIDIA).lower() == NVIDIA)
+def is_gpu(attributes: dict[str, str], owner: bool) -> bool:
+    """A PCI function of a display class, NVIDIA's as far as the file says, or one without a class that has a GPU in it."""
+    if "class" not in attributes:
+        return owner
+    return attributes["class"][:6] in GPU_CLASSES and attributes.get("vendor", NVIDIA).lower() == NVIDIA
 
 
 def read(text: str) -> dict[str, t.Any]:
@@ -91,8 +92,10 @@ def read(text: str) -> dict[str, t.Any]:
         attributes = element.attributes
         if element.name == "pci":
             bus = address_of(attributes.get("busid", ""))
-            if is_gpu(found, at, owners):
+            if is_gpu(attributes, at in owners):
                 gpu_places.append(place_of(found, at, bus))
+            elif at in owners:
+                problems.append("%s has a GPU in it and is of another class" % bus)
             elif attributes.get("class", "").startswith(NIC_CLASS):
                 functions.append((place_of(found, at, bus), ""))
         elif element.name == "net":
