@@ -216,7 +216,10 @@ def read(text: str, codes: str, legend: int = 0) -> Matrix:
         for line in variants(raw):
             label = ROW.match(line)
             found = header(line)
-            if found and not (titles is not None and len(found[0]) == 1 and not found[1]):
+            if found and titles is not None and len(found[0]) == 1 and not found[1]:
+                # A label alone is a row that was cut, but for a text that begins with it.
+                found = None
+            if found:
                 break
             if label and (label.group(1)[:3] in ("GPU", "NIC") or label.group(1) in columns or titles is None):
                 offset = len(line[: label.end()].expandtabs(8))

@@ -12,8 +12,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi
-from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import Element, elements, unique
-from ansible_collections.gpu.fleet.plugins.module_utils._pci import NEARNESS, NVIDIA, address_of
+from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import Element, closest, elements, unique
+from ansible_collections.gpu.fleet.plugins.module_utils._pci import NVIDIA, address_of
 
 GPU_CLASSES = ("0x0300", "0x0302")
 NIC_CLASS = "0x02"
@@ -108,6 +108,8 @@ def read(text: str) -> dict[str, t.Any]:
     buses = [place.name for place in gpu_places]
     problems += ["%s is there twice" % bus for bus in unique(bus for bus in buses if buses.count(bus) > 1)]
     nics = nets or functions
+    near = {gpu.name: closest([(level(gpu, nic), nic.name) for nic, _speed in nics]) for gpu in gpu_places}
+    nearest = {bus: best for bus, best in near.items() if best}
     cpus = [element.attributes for element in found if element.name == "cpu"]
     return {
         "gpus": len(gpu_places),
@@ -121,13 +123,6 @@ def read(text: str) -> dict[str, t.Any]:
         "nvlink_targets": sorted({len(counts) for counts in links.values()} or {0}),
         "net_names": [place.name for place, _speed in nics],
         "speeds": sorted({speed for _place, speed in nics}),
-        "nearest": {gpu.name: near for gpu in gpu_places for near in [nearest(gpu, [place for place, _speed in nics])] if near},
+        "nearest": nearest,
         "problems": problems,
     }
-
-
-def nearest(gpu: Place, nics: list[Place]) -> dict[str, t.Any] | None:
-    """The NICs at the best level of a GPU."""
-    levels = [(level(gpu, nic), nic.name) for nic in nics]
-    best = min((NEARNESS.index(path) for path, _name in levels), default=None)
-    return None if best is None else {"level": NEARNESS[best], "nics": [name for path, name in levels if path == NEARNESS[best]]}

@@ -13,6 +13,8 @@ import re
 import typing as t
 from xml.parsers import expat
 
+from ansible_collections.gpu.fleet.plugins.module_utils._pci import NEARNESS
+
 # Colours and underlines, and the titles of terminals.
 DRESSING = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\-_]|[\x00-\x08\x0e-\x1f\x7f\ufeff]")
 # What mpirun --tag-output and srun -l write before each line.
@@ -49,6 +51,12 @@ def lines(text: str) -> list[str]:
 def unique(values: t.Iterable[str]) -> list[str]:
     """Each value once, in the order of its first appearance."""
     return list(dict.fromkeys(values))
+
+
+def closest(levels: t.Sequence[tuple[str, str]]) -> dict[str, t.Any] | None:
+    """The best of some levels and the names of all NICs at it; what is no level is passed over."""
+    best = min((NEARNESS.index(level) for level, _name in levels if level in NEARNESS), default=None)
+    return None if best is None else {"level": NEARNESS[best], "nics": [name for level, name in levels if level == NEARNESS[best]]}
 
 
 class Element(t.NamedTuple):

@@ -13,8 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _parse_matrix
-from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import RDMA_NAME, lines
-from ansible_collections.gpu.fleet.plugins.module_utils._pci import NEARNESS
+from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import RDMA_NAME, closest, lines
 from ansible_collections.gpu.fleet.plugins.module_utils._rdma import natural
 
 if t.TYPE_CHECKING:
@@ -54,20 +53,29 @@ def nic_legend(text: str) -> tuple[dict[str, str | None], list[str]]:
     return names, problems
 
 
-def last_range_whole(cpus: str) -> bool:
-    """Whether a list of CPUs can stand as it is: each range rises."""
-    pairs = [part.split("-") for part in cpus.split(",")]
-    return all(len(pair) == 1 or int(pair[0]) <= int(pair[1]) for pair in pairs)
+def ranges(cpus: str) -> list[tuple[int, int]]:
+    """First and last CPU of each part of a list."""
+    return [(int(part.split("-")[0]), int(part.split("-")[-1])) for part in cpus.split(",")]
+
+
+def rises(cpus: str) -> bool:
+    """Whether a list of CPUs can be whole: no range ends before it begins."""
+    return all(first <= last for first, last in ranges(cpus))
+
+
+def even(cpus: str) -> bool:
+    """Whether a list has several ranges, all of one length, as hosts with two threads a core write them."""
+    lengths = [last - first for first, last in ranges(cpus)]
+    return len(lengths) > 1 and lengths[0] > 0 and len(set(lengths)) == 1
 
 
 def unglue(word: str) -> tuple[str, str] | None:
-    """C("56-111,168-2231") is the list C("56-111,168-223") and node 1: only where all ranges then have one length."""
+    """C("56-111,168-2231") is the list C("56-111,168-223") and node 1: only where that makes its ranges even, and they were not."""
+    if even(word):
+        return None
     for digits in (1, 2):
         cpus, node = word[:-digits], word[-digits:]
-        if not CPU_LIST.match(cpus) or not last_range_whole(cpus):
-            continue
-        spans = {int(high) - int(low) for low, high in (part.split("-") for part in cpus.split(",") if "-" in part)}
-        if cpus.count(",") and cpus.count("-") == cpus.count(",") + 1 and len(spans) == 1:
+        if CPU_LIST.match(cpus) and even(cpus):
             return cpus, node
     return None
 
@@ -112,20 +120,17 @@ def affinities(row: Row, titles: dict[str, int] | None, problems: list[str]) -> 
         if names:
             problems.append("%s has %d affinities for %d titles" % (row.label, len(words), len(names)))
         return nothing
-    if len(words) < len(names) and "numa" in names and words and CPU_LIST.match(words[0]) and (len(names) < 3 or words[1:] == ["N/A"]):
-        alone = unglue(words[0]) if row.places is not None else None
-        if alone and not last_range_whole_width(words[0]):
+    if len(words) == len(names) - 1 and row.places is not None and names[:2] == ["cpu", "numa"] and CPU_LIST.match(words[0]):
+        parts = unglue(words[0])
+        if parts:
             problems.append("%s: CPU list and NUMA node were glued" % row.label)
-            words = [*alone, *words[1:]]
+            words = [*parts, *words[1:]]
+        elif "," in words[0] and not even(words[0]):
+            problems.append("%s: CPU list and NUMA node may be glued" % row.label)
+            return nothing
     if len(words) == len(names):
         return {**nothing, **dict(zip(names, words))}
     return {**nothing, **by_place(row, titles, problems)}
-
-
-def last_range_whole_width(cpus: str) -> bool:
-    """Whether all ranges of a list have one length already."""
-    spans = {int(part.split("-")[1]) - int(part.split("-")[0]) for part in cpus.split(",") if "-" in part}
-    return len(spans) < 2
 
 
 def distrust_end(facts: dict[str, t.Any], matrix: Matrix) -> None:
@@ -140,7 +145,7 @@ def distrust_end(facts: dict[str, t.Any], matrix: Matrix) -> None:
         return
     missing = matrix.titles is not None and name != list(matrix.titles)[-1]
     shorter = any(other.startswith(value) for other in others) or "N/A".startswith(value)
-    if missing or shorter or (name == "cpu" and not (CPU_LIST.match(value) and last_range_whole(value))):
+    if missing or shorter or (name == "cpu" and not (CPU_LIST.match(value) and rises(value))):
         facts[name][row.label] = None
         facts["problems"].append("the text ends within the affinities of %s" % row.label)
 
@@ -171,16 +176,9 @@ def count(values: t.Iterable[str]) -> dict[str, int]:
 
 
 def nearest(row: Row, matrix: Matrix, names: dict[str, str | None]) -> dict[str, t.Any] | None:
-    """The NICs at the best level of a GPU's row."""
-    levels = [
-        (OLD_NAMES.get(cell, cell), names.get(column) or column)
-        for column, cell in zip(matrix.columns, row.cells)
-        if cell and not column.startswith("GPU")
-    ]
-    best = min((NEARNESS.index(level) for level, _name in levels if level in NEARNESS), default=None)
-    if best is None:
-        return None
-    return {"level": NEARNESS[best], "nics": [name for level, name in levels if level == NEARNESS[best]]}
+    """The NICs at the best level of a GPU's row, by the names of the legend."""
+    cells = [(column, cell) for column, cell in zip(matrix.columns, row.cells) if cell and not column.startswith("GPU")]
+    return closest([(OLD_NAMES.get(cell, cell), names.get(column) or column) for column, cell in cells])
 
 
 def read_matrix(text: str) -> dict[str, t.Any]:

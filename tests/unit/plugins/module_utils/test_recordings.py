@@ -156,6 +156,7 @@ def test_a_matrix_in_other_clothes(text: str, expected: dict[str, Any]) -> None:
     [
         ("topo-m", texts.GLUED, "cells without a separator"),
         ("topo-m", texts.GLUED, "CPU list and NUMA node were glued"),
+        ("topo-m", texts.GLUED.replace("168-2231", "168-2291"), "GPU0: CPU list and NUMA node may be glued"),
         ("topo-m", texts.HEADLESS, "the legend gives no name for NIC0"),
         ("topo-m", texts.CUT, "GPU2 ends after 1 of 4 cells"),
         ("topo-m", texts.TABS.replace("NV18\t X", "X\tNV18"), "shifted"),
