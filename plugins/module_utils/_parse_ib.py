@@ -17,7 +17,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._rdma import natural
 
 # Each tool begins a device, and a port of it, in its own way; ibstatus and rdma link begin both in one line.
 DEVICE = re.compile(
-    r"\s*(?:CA '(?P<ibstat>[^']+)'|hca_id:\s*(?P<devinfo>\S+)|Infiniband device '(?P<status>[^']+)' port (?P<status_port>\d+) status:)"
+    r"\s*(?:CA '(?P<ibstat>[\w.+-]+)'|hca_id:\s*(?P<devinfo>[\w.+-]+)|Infiniband device '(?P<status>[\w.+-]+)' port (?P<status_port>\d+) status:)",
+    re.ASCII,
 )
 PORT = re.compile(r"\s*port:?\s+(\d+):?\s*$", re.I)
 FIELD = re.compile(r"\s*([A-Za-z][\w ]*?)\s*:\s*(.*?)\s*$")
@@ -34,8 +35,10 @@ NETDEV = re.compile(r"(%s) (?:\([^)]*\) .*?)?port (\d+) (?:\((\w+)\s*\) )?==> (\
 RDMA_LINK = re.compile(r"\s*(?:\d+/\d+:|link)\s+(%s)/(\d+):?\s+(.*)" % RDMA_NAME)
 LISTED = re.compile(r"\s+(%s)(?:\s+[0-9a-fA-F]{16})?\s*$" % RDMA_NAME)
 LIST_BEGINS = re.compile(r"\s*(?:\d+ HCAs? found:|device\s+node GUID)")
-SYSFS = re.compile(r"\S*?/infiniband/(?P<name>[^/\s:]+)/ports/(?P<port>\d+)/(?P<key>state|phys_state|rate|link_layer)(?:\t|:|\s+)\s*(?P<value>.*\S)?")
-SYSFS_TYPE = re.compile(r"\S*?/infiniband/(?P<name>[^/\s:]+)/(?P<key>hca_type|board_id|node_guid|fw_ver)(?:\t|:|\s+)\s*(?P<value>.*\S)?")
+SYSFS_DEVICE = r"\S*?/infiniband/(?P<name>[\w.+-]+)"
+SYSFS_VALUE = r"(?:\t|:|\s+)\s*(?P<value>.*\S)?"
+SYSFS_PORT = re.compile(SYSFS_DEVICE + r"/ports/(?P<port>\d+)/(?P<key>state|phys_state|rate|link_layer)" + SYSFS_VALUE, re.A)
+SYSFS_TYPE = re.compile(SYSFS_DEVICE + r"/(?P<key>hca_type|board_id|node_guid|fw_ver)" + SYSFS_VALUE, re.A)
 PORT_FACTS = ("state", "phys", "rate", "link_layer")
 
 
@@ -141,7 +144,7 @@ def read_sysfs(text: str) -> dict[str, t.Any]:
     """Read files of /sys/class/infiniband, one a line with its path before it."""
     devices = Devices()
     for line in lines(text):
-        of_port = SYSFS.match(line.strip())
+        of_port = SYSFS_PORT.match(line.strip())
         of_device = SYSFS_TYPE.match(line.strip())
         if of_port and of_port.group("value"):
             key = FIELDS[of_port.group("key")]

@@ -479,6 +479,7 @@ def test_wrong_encodings_are_survived(case: tuple[str, str], encoding: str, rubb
 @example("GPU" + "9" * 5000 + "\t X \n")
 @example("GPU 0: NVIDIA (UUID: GPU-1)\n\tLink " + "9" * 5000 + ": 25 GB/s\n")
 @example('<system><cpu affinity="' + "f" * 9999 + '"/><gpu><nvlink count="\u00b2"/></gpu></system>')
+@example("CA '\u00b2'\n/sys/class/infiniband/\u00b2/ports/1/state\t4: ACTIVE\nCA 'mlx5_\u0663'\n")
 @example(" " * 60000 + "\n" + "a1" * 30000 + "\n" + "-+" * 30000)
 @example("<nvidia_smi_log><attached_gpus>" + "9" * 400 + "</attached_gpus></nvidia_smi_log>")
 def test_any_text_is_survived(text: str) -> None:
