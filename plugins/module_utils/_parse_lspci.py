@@ -27,8 +27,8 @@ GPU_KINDS = ("vga compatible controller", "3d controller")
 NIC_CLASSES = ("0200", "0207", "0280")
 NIC_KINDS = ("ethernet controller", "infiniband controller", "network controller")
 SWITCH_CLASS = "0680"
-# 1ac0 to 1af1 are the switches of V100 and A100, 22a3 is that of H100.
-SWITCH = re.compile(r"NVSwitch|(?:10de:|Device )(?:1a[c-e][0-9a-f]|1af[01]|22a3)\b", re.I)
+# 1ac0 to 1af1 are the switches of V100 and A100 but for some audio functions among them, 22a3 is that of H100.
+SWITCH = re.compile(r"NVSwitch|(?:10de:|Device )(?:1a[cd][0-9a-f]|1ae[0-9a]|1af[01]|22a3)\b", re.I)
 # A tree says nothing of classes: chips go by the names of their generations, or where the list of names is older than the chip by the
 # numbers that only the display functions of GV100, GA100, GA102, GH100, AD102 and GB100 have.
 GPU_CHIP = re.compile(
@@ -55,8 +55,9 @@ def read(text: str) -> dict[str, t.Any]:
             code = listed.group("number") or listed.group("code") or ""
             kind = of_class(code.lower(), (listed.group("kind") or "").lower(), listed.group("what"))
         elif branch:
-            kind = of_name(branch.group("what"), branch.group("function").endswith(".0"))
-            if kind is None and re.match(r"NVIDIA Corporation Device [0-9a-f]{4}", branch.group("what")):
+            first = branch.group("function").endswith(".0")
+            kind = of_name(branch.group("what"), first)
+            if kind is None and first and re.match(r"NVIDIA Corporation Device [0-9a-f]{4}", branch.group("what")):
                 problems.append("a tree does not say what this is: %s" % branch.group("what").strip())
         else:
             continue
