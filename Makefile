@@ -3,12 +3,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo demo-down test test-unit test-role test-soak lint bench mutants lab-up lab-down docs dist clean
+.PHONY: help venv lock demo demo-down test test-unit test-role test-soak lint bench mutants recordings lab-up lab-down docs dist clean
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 NODES ?= 2
 PROFILE ?= none
 LAB ?= default
+DIR ?= ../shared/cases/topology
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,9 @@ bench: venv ## the figures of the design, measured: build/bench/bench.json
 
 mutants: venv ## delete each task of a role in turn and see that a test notices: make mutants ROLE=nvidia_driver
 	@$(PYTHON) tools/mutants.py "$(ROLE)"
+
+recordings: venv ## read recorded output with the parsers and compare: make recordings DIR=path (docs/recordings.md)
+	@$(PYTHON) tools/recordings.py "$(DIR)"
 
 lab-up: venv ## boot hosts: make lab-up NODES=2 PROFILE=h100-sxm8
 	@tests/lab/lab up --lab "$(LAB)" --nodes "$(NODES)" --profile "$(PROFILE)"
