@@ -35,10 +35,11 @@ def _observed(hosts: list[str], hostvars: Vars) -> dict[str, Any]:
 
 def odd_ones_out(hosts: list[str], hostvars: Vars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return which hosts differ from their siblings, and in what."""
+    # Ansible would tell the cause, too, which says the same in more lines.
     try:
         return _compare.compare(_observed(hosts, hostvars), groups or {}, fields)
     except _compare.CompareError as error:
-        raise AnsibleFilterError(str(error)) from error
+        raise AnsibleFilterError(str(error)) from None
 
 
 def odd_ones_out_table(hosts: list[str], hostvars: Vars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> list[str]:
@@ -50,7 +51,7 @@ def odd_ones_out_table(hosts: list[str], hostvars: Vars, groups: Groups | None =
     except _compare.MissingLibraryError as error:
         return [str(error)]
     except _compare.CompareError as error:
-        raise AnsibleFilterError(str(error)) from error
+        raise AnsibleFilterError(str(error)) from None
 
 
 class FilterModule:

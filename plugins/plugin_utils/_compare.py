@@ -79,8 +79,8 @@ def compiled(fields: Fields) -> dict[str, Any]:
 
 
 def _bad(name: str, expression: str, error: Exception) -> str:
-    # The library draws the place of an error into lines of its own.
-    reason = " ".join(str(error).split())
+    # The library draws the place of an error into lines of its own, and quotes values in whole.
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(" :")[:200]
     return f"field {name!r}: the JMESPath expression {expression!r} is bad: {reason}"
 
 

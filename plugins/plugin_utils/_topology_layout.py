@@ -142,6 +142,9 @@ def layout(topology: Topology) -> Drawing:
     frames = [Frame.of(node) for node in topology.nodes]
     if len(frames) == 1 and len(frames[0].columns) > WIDEST:
         frames = [Frame.of(half) for half in _halves(topology.nodes[0])]
+    if len(frames) == 2:
+        widest = max(frame.width for frame in frames)
+        frames = [replace(frame, width=widest) for frame in frames]
     levels = max((frame.levels for frame in frames), default=0)
     half = len(frames) // 2 if len(frames) > 1 else len(frames)
     rows = [Row(frames[:half], levels, False), Row(frames[half:], levels, True)]
@@ -149,8 +152,10 @@ def layout(topology: Topology) -> Drawing:
     plate = len(addresses) * (CHIP_WIDTH + SPACE) + SPACE if addresses else 0.0
     whole = max(LEAST, *(wide + 2 * MARGIN for wide in (plate, rows[0].width, rows[1].width)))
     drawing, lower = Drawing(whole), Drawing(whole)
-    rows[0].place(drawing)
-    rows[1].place(lower)
+    # Both rows begin at the left of the wider one, so that GPUs face each other.
+    left = (whole - max(row.width for row in rows)) / 2
+    rows[0].place(drawing, left)
+    rows[1].place(lower, left)
     tracks = _tracks(topology.bonds, drawing.gpus(), lower.gpus())
     between = LANE * (max(track.lane for track in tracks) + 1) if tracks else 0.0
     if topology.switches is not None:

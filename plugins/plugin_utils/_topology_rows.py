@@ -149,9 +149,8 @@ class Row:
         self.height = self.body + highest + PAD if frames else 0.0
         self.width = sum(frame.width for frame in frames) + APART * (len(frames) - 1) if frames else 0.0
 
-    def place(self, drawing: Drawing) -> None:
-        """Put the row into the middle of a drawing, at its top."""
-        x = (drawing.width - self.width) / 2
+    def place(self, drawing: Drawing, x: float) -> None:
+        """Put the row at the top of a drawing, from x on."""
         for frame in self.frames:
             self._frame(drawing, frame, x)
             x += frame.width + APART
@@ -165,8 +164,7 @@ class Row:
         name = f"NUMA node {'not known' if node.number is None else node.number}{', continued' if node.continued else ''}"
         cpus = f"CPUs {node.cpus}" if node.cpus else ""
         drawing.boxes.append(Box("cpu", left, self._up(0, HEADER), frame.width, HEADER, name, cpus, node=node))
-        used = len(frame.columns) * PITCH - GAP
-        xs = [left + (frame.width - used) / 2 + PITCH * number for number in range(len(frame.columns))]
+        xs = [left + PAD + PITCH * number for number in range(len(frame.columns))]
         for column, x in zip(frame.columns, xs, strict=True):
             self._column(drawing, column, x)
         for number in sorted({column.group for column in frame.columns} - {-1}):

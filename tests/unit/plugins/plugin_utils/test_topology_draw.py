@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,6 +19,7 @@ from ansible_collections.gpu.fleet.plugins.filter import topology as filters
 from ansible_collections.gpu.fleet.plugins.plugin_utils._topology_layout import lanes
 from ansible_collections.gpu.fleet.plugins.plugin_utils._topology_text import clean, fit, printable, width
 from fixtures import topologies as made
+from fixtures.sysfs_host import Host
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -172,6 +174,13 @@ def test_nvlinks_without_switch_are_drawn_between_the_gpus_that_they_join() -> N
     assert [text for text in words(draw(made.mesh())) if "each to each" in text] == ["4 NVLinks each to each"]
     cube = draw(made.cube())
     assert len(list(areas(cube, "bond"))) == 16 and wires(cube, "bond") == 48
+
+
+def test_what_gpu_facts_returns_can_be_drawn(tmp_path: Path) -> None:
+    """Without a driver the hardware is there, and nobody knows of NVLinks."""
+    facts = Host(tmp_path).observe({"hardware"})
+    picture = check(facts)
+    assert len(keys(picture, "gpu")) == 8 and words(picture).count("NVLink not known") == 8
 
 
 def test_links_that_lead_nobody_knows_where_are_not_drawn() -> None:
