@@ -214,7 +214,6 @@ def _named(hosts: Sequence[str]) -> str:
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """Return the differences as the lines of a table; none when there is nothing to tell. What is known of no sibling gets no line."""
-    fabrics = {field["siblings"] for field in found["fields"]}
     table: list[tuple[str, ...]] = [("siblings", *TITLES)]
     for field in found["fields"]:
         most = field["majority"]
@@ -225,7 +224,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         table += [(field["siblings"] or "without fabric", field["field"], majority, *row) for row in rows]
     if len(table) == 1:
         return []
-    if len(fabrics) < 2:
+    if len({row[0] for row in table[1:]}) < 2:
         table = [row[1:] for row in table]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]

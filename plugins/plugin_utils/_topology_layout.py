@@ -38,12 +38,14 @@ class Track:
 
 
 def lanes(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the lane of each span, such that no two spans of a lane touch and few lanes are used."""
-    ends: list[float] = []
+    """Return the lane of each span, such that no two spans of a lane touch; narrow ones come first, so that wide ones go around them."""
+    taken: list[list[tuple[float, float]]] = []
     found = [0] * len(spans)
-    for number, (left, right) in sorted(enumerate(spans), key=lambda entry: entry[1]):
-        free = next((lane for lane, end in enumerate(ends) if end < left), len(ends))
-        ends[free : free + 1] = [right]
+    for number, (left, right) in sorted(enumerate(spans), key=lambda entry: (entry[1][1] - entry[1][0], entry[1])):
+        free = next((lane for lane, others in enumerate(taken) if all(right < one or two < left for one, two in others)), len(taken))
+        if free == len(taken):
+            taken.append([])
+        taken[free].append((left, right))
         found[number] = free
     return found
 
@@ -68,7 +70,22 @@ def _tracks(bonds: Sequence[Bond], upper: Mapping[str, Box], lower: Mapping[str,
         left, right = min(found.values()), max(found.values())
         aside = max(0.0, _label(text) - (right - left)) / 2 + SPACE
         spans.append((left - aside, right + aside))
-    return [Track(text, found, lane) for text, found, lane in zip(texts, xs, lanes(spans), strict=True)]
+    sides = [-1 if not set(found) & set(lower) else 1 if not set(found) & set(upper) else 0 for found in xs]
+    return [Track(text, found, lane) for text, found, lane in zip(texts, xs, _stacked(spans, sides), strict=True)]
+
+
+def _stacked(spans: Sequence[tuple[float, float]], sides: Sequence[int]) -> list[int]:
+    """Lanes of spans: those within the upper row (-1) stay next to it, those within the lower row (1) next to that, the others between."""
+    found = [0] * len(spans)
+    used = 0
+    for side in (-1, 0, 1):
+        numbers = [number for number, own in enumerate(sides) if own == side]
+        mine = lanes([spans[number] for number in numbers])
+        deepest = max(mine, default=-1)
+        for number, lane in zip(numbers, mine, strict=True):
+            found[number] = used + (deepest - lane if side == 1 else lane)
+        used += deepest + 1
+    return found
 
 
 def _draw_tracks(drawing: Drawing, tracks: Sequence[Track], top: float) -> None:

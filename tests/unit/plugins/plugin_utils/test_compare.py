@@ -161,6 +161,8 @@ def test_the_table_names_the_siblings_where_there_are_several_and_counts_many_no
     assert lines[0].split() == ["siblings", "differs", "in", "majority", "nodes", "have"]
     assert lines[1].split() == ["gpu_fabric_a", "x", "1", "(2", "of", "3)", "n3", "2"]
     assert lines[2].startswith("without fabric  x           10 (9 of 14)")
+    one = _compare.lines(_compare.compare(hosts(1, 1, 2, None, None), groups, ONE))
+    assert one[0].split()[0] == "differs" and len(one) == 2
     many = _compare.lines(_compare.compare(hosts(*[1] * 6, *[2] * 6), {}, ONE))
     assert many[1].split("  ")[-2].strip().startswith("n1, n2, n3, n4 and 2 more") and "no majority" in many[1]
     five = _compare.lines(_compare.compare(hosts(*[1] * 5, *[2] * 6), {}, ONE))

@@ -288,6 +288,7 @@ def test_texts_are_cut_to_their_room() -> None:
 def test_lanes_hold_spans_that_do_not_touch() -> None:
     assert lanes([(0, 10), (11, 20), (5, 15), (21, 30)]) == [0, 0, 1, 0]
     assert lanes([]) == []
+    assert lanes([(0, 100), (10, 20), (30, 40)]) == [1, 0, 0]
 
 
 maybe = st.none
