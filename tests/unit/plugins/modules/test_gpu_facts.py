@@ -230,7 +230,7 @@ def test_links_from_gpu_to_gpu_are_counted_for_each_pair(host: Host) -> None:
         peers += "".join(f"\t Link {link}: Remote Device 0000{host.addresses[m].upper()}: Link 0\n" for link, m in enumerate(ends))
     host.says("links", status)
     host.says("peers", peers)
-    host.program("nvidia-smi", f'case "$2" in -s) cat {host.bin.parent}/links;; -R) cat {host.bin.parent}/peers;; *) cat {host.bin.parent}/xml;; esac')
+    host.program("nvidia-smi", f'cd {host.bin.parent}; case "$2" in -s) cat links;; -R) cat peers;; *) cat xml;; esac')
     facts = host.observe()
     row = facts["topology"]["gpu_gpu"][host.addresses[0]]
     assert [row[address]["nvlinks"] for address in host.addresses[1:]] == [1, 0, 0, 0, 0, 0, 2]
