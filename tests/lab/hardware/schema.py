@@ -28,9 +28,9 @@ PART: Table = {
 ROOT: Table = {"root": (str, True), "numa": (int, True), "tree": (dict, True)}
 GPU_MODEL: Table = {
     "name": (str, True), "brand": (str, True), "architecture": (str, True), "compute_capability": (str, True), "memory_mib": (int, True),
-    "reserved_mib": (int, True), "bar1_mib": (int, True), "remap_banks": (int, False), "ecc": (bool, True), "ecc_on": (bool, False), "mig": (bool, True),
-    "flavours": (list, True), "vbios": (str, True), "board_part": (str, False), "gpu_part": (str, False), "inforom": (str, False),
-    "power_w": (dict, True), "clocks_mhz": (dict, True), "memory_numa": (bool, False),
+    "reserved_mib": (int, True), "bar1_mib": (int, True), "remap_banks": (int, False), "ecc": (bool, True), "ecc_on": (bool, False),
+    "mig": (bool, True), "flavours": (list, True), "vbios": (str, True), "board_part": (str, False), "gpu_part": (str, False),
+    "inforom": (str, False), "power_w": (dict, True), "clocks_mhz": (dict, True), "memory_numa": (bool, False),
 }  # fmt: skip
 NVLINK: Table = {"rate": (str, True), "switches": (list, False), "pairs": (list, False), "remote": (int, False), "clique": (int, False)}
 RDMA_MODEL: Table = {"hca_type": (str, True), "board_id": (str, True), "firmware": (str, True), "max_gbps": (int, True)}

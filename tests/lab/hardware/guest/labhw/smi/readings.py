@@ -80,6 +80,7 @@ def read_gpu(machine: Machine, state: State, driver: Driver, gpu: Entry, jobs: l
     settings = state["settings"].get(address, {})
     busy = [job for job in jobs if job.gpu == gpu["index"]]
     used = JOB_MEMORY_MIB * len(busy)
+    coherent = gpu["memory_numa"] is not None
     readings = {
         "timestamp": time.strftime("%Y/%m/%d %H:%M:%S.000"),
         "driver_version": driver.version,
@@ -88,10 +89,12 @@ def read_gpu(machine: Machine, state: State, driver: Driver, gpu: Entry, jobs: l
         "minor": str(gpu["index"]),
         "name": spec["name"], "brand": spec["brand"], "architecture": spec["architecture"], "compute_cap": spec["compute_capability"],
         # Boards for players and desks have no serial number that the driver would know.
-        "serial": NOT_AVAILABLE if spec["brand"] == "GeForce" else gpu["serial"], "uuid": gpu["uuid"], "pdi": gpu["pdi"], "platform.module_id": gpu["module_id"],
+        "serial": NOT_AVAILABLE if spec["brand"] == "GeForce" else gpu["serial"], "uuid": gpu["uuid"], "pdi": gpu["pdi"],
+        "platform.module_id": gpu["module_id"],
         "vbios_version": spec["vbios"], "board_part": spec.get("board_part", NOT_AVAILABLE), "gpu_part": spec.get("gpu_part", NOT_AVAILABLE),
         "inforom.img": spec.get("inforom", NOT_AVAILABLE),
-        "display_active": "Disabled", "display_mode": "Disabled", "addressing_mode": "ATS" if spec.get("memory_numa") else "None", "c2c.mode": "Enabled" if spec.get("memory_numa") else "Disabled",
+        "display_active": "Disabled", "display_mode": "Disabled",
+        "addressing_mode": "ATS" if coherent else "None", "c2c.mode": "Enabled" if coherent else "Disabled",
         "virtualization": machine.system["virtualization"] or "None",
         "persistence_mode": "Enabled" if daemon or settings.get("persistence") else "Disabled",
         "compute_mode": settings.get("compute_mode", "Default"),
@@ -162,7 +165,8 @@ def _memory_health(machine: Machine, gpu: Entry, settings: Entry) -> Readings:
         return text if when else NOT_AVAILABLE
 
     return {
-        "ecc.mode.current": known(mode[ecc], spec["ecc"]), "ecc.mode.pending": known(mode[settings.get("ecc", ecc)], spec["ecc"]), "ecc_zero": known(zero, ecc), "ecc_no": known("No", ecc),
+        "ecc.mode.current": known(mode[ecc], spec["ecc"]), "ecc.mode.pending": known(mode[settings.get("ecc", ecc)], spec["ecc"]),
+        "ecc_zero": known(zero, ecc), "ecc_no": known("No", ecc),
         "ecc.errors.uncorrected.volatile.dram": known("1" if pending else zero, ecc),
         "ecc.errors.uncorrected.volatile.total": known("1" if pending else zero, ecc),
         "ecc.errors.uncorrected.aggregate.dram": known(count, ecc), "ecc.errors.uncorrected.aggregate.total": known(count, ecc),
