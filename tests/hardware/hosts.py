@@ -13,9 +13,15 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import Any
 
+from lab import hardware
 from lab.client import Lab
 from lab.hardware import schema
 
+PROFILES = {name: schema.load(name) for name in hardware.profiles()}
+# Those that NVIDIA's driver has something to do on, those with NVLinks, and those with RDMA.
+DRIVEN = [name for name, profile in PROFILES.items() if "gpu_models" in profile]
+LINKED = [name for name, profile in PROFILES.items() if "nvlink" in profile]
+ADAPTED = [name for name, profile in PROFILES.items() if "rdma" in profile]
 OLD, NEW = "535.309.01", "580.178.04"
 SITE = "http://vendor.lab/compute/cuda/repos/debian12/x86_64/"
 APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-q", "--no-install-recommends"]
@@ -107,7 +113,7 @@ class Node:
     def nvlinks(self) -> list[list[bool]]:
         """Return nvlink -s: for each GPU whether each of its links is up."""
         parts = re.split(r"^GPU \d+:.*\n", self("nvidia-smi", "nvlink", "-s"), flags=re.MULTILINE)[1:]
-        return [["inactive" not in line for line in part.splitlines() if "Link " in line] for part in parts]
+        return [["inactive" not in line for line in part.splitlines() if re.match(r"\s*Link \d+: ", line)] for part in parts]
 
     def ibstat(self) -> dict[str, dict[str, str]]:
         """Return what the real ibstat sees: adapter -> field -> value."""
@@ -120,7 +126,7 @@ class Node:
     @property
     def described(self) -> dict[str, Any]:
         """Return the profile that the host wears, as it is written."""
-        return schema.load(self.profile)
+        return PROFILES[self.profile]
 
     @property
     def model(self) -> dict[str, Any]:
@@ -160,7 +166,8 @@ class Node:
         if self.run("modinfo", "--field=version", "nvidia").stdout.strip() != NEW:
             self.install(NEW, *managed, proprietary="open" not in self.model["flavours"])
         self("modprobe", "nvidia")
-        self("systemctl", "reset-failed", "nvidia-persistenced")
+        # Its package started the daemon before there was a driver. Where that is long ago systemd does not know of it any more.
+        self.run("systemctl", "reset-failed", "nvidia-persistenced")
         self("systemctl", "start", "nvidia-persistenced", *managed)
 
     def install(self, version: str, *companions: str, proprietary: bool = False) -> None:

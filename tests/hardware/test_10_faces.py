@@ -12,29 +12,22 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hardware.hosts import NEW, Node, cpus, distance, gpus
-from lab import hardware
-from lab.hardware import schema
+from hardware.hosts import ADAPTED, DRIVEN, LINKED, NEW, PROFILES, Node, cpus, distance, gpus
 from lab.paths import LabError
 
 SECOND = "0000:43:00.0"
-PROFILES = {name: schema.load(name) for name in hardware.profiles()}
-LINKED = [name for name, profile in PROFILES.items() if "nvlink" in profile]
-ADAPTED = [name for name, profile in PROFILES.items() if "rdma" in profile]
 
 
-@pytest.fixture(scope="module", params=hardware.profiles())
+@pytest.fixture(scope="module", params=list(PROFILES))
 def node(request: pytest.FixtureRequest, worn: dict[str, Node]) -> Node:
     """Give each profile's host in turn."""
     return worn[request.param]
 
 
-@pytest.fixture(scope="module", params=[name for name, profile in PROFILES.items() if "gpu_models" in profile])
-def driven(request: pytest.FixtureRequest, worn: dict[str, Node]) -> Node:
+@pytest.fixture(scope="module", params=DRIVEN)
+def driven(request: pytest.FixtureRequest, driving: dict[str, Node]) -> Node:
     """Give each profile's host that has GPUs in turn, with a working driver."""
-    host = worn[request.param]
-    host.drive()
-    return host
+    return driving[request.param]
 
 
 @pytest.fixture
@@ -229,7 +222,7 @@ def test_a_narrow_link_is_narrow_everywhere(broken: Node) -> None:
     above = pci[address]["path"].split("/")[-2]
     ends = [address, above] if above in pci else [address]
     for end in ends:
-        assert "Width x8 (downgraded)" in broken("lspci", "-D", "-vv", "-s", end)
+        assert re.search(r"LnkSta:.* Width x8\b", broken("lspci", "-D", "-vv", "-s", end))
         assert pci[end]["current_link_width"] == "8"
     widths = [gpu.findtext("pci/pci_gpu_link_info/link_widths/current_link_width") for gpu in broken.xml().findall("gpu")]
     assert widths == ["8x", *["16x"] * (broken.count - 1)]
@@ -257,7 +250,7 @@ def test_a_gpu_that_falls_off_the_bus_is_lost_to_all(broken: Node) -> None:
     assert f"{address.upper()}: Unknown Error" in done.stdout
     assert "!!! Unknown header type 7f" in broken("lspci", "-D", "-vv", "-s", address)
     assert f"Xid (PCI:{address[:-2]}): 79" in broken("dmesg")
-    assert address not in broken.survey()["proc"]
+    assert address not in (broken.survey()["proc"] or [])
     broken.fault("heal")
     assert len(broken.xml().findall("gpu")) == broken.count
 

@@ -11,14 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hardware.hosts import Node
+from hardware.hosts import DRIVEN, LINKED, Node
 from integration import harness
-from lab import hardware
-from lab.hardware import schema
 
-PROFILES = {name: schema.load(name) for name in hardware.profiles()}
-DRIVEN = [name for name, profile in PROFILES.items() if "gpu_models" in profile]
-LINKED = [name for name in DRIVEN if "nvlink" in PROFILES[name]]
 PLAYBOOK = """
 - name: Observe hosts
   hosts: all
@@ -67,10 +62,9 @@ def look(worn: dict[str, Node], folder: Path) -> dict[str, Seen]:
 
 
 @pytest.fixture(scope="module")
-def well(worn: dict[str, Node], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def well(worn: dict[str, Node], driving: dict[str, Node], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     """Give every host as it is with the driver where it has GPUs for one."""
-    for profile in DRIVEN:
-        worn[profile].drive()
+    assert set(driving) == set(DRIVEN)
     return look(worn, tmp_path_factory.mktemp("well"))
 
 
