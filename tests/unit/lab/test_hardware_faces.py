@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from lab.hardware import schema
-from lab.hardware.guest.labhw import fabricmanager, faults, tree
+from lab.hardware.guest.labhw import fabricmanager, faults, kernel, tree
 from lab.hardware.guest.labhw import machine as machines
 from lab.hardware.guest.labhw.faces import IMEX_CHANNEL, parameters, wanted_devices
 from lab.hardware.guest.labhw.machine import Machine
@@ -234,6 +235,25 @@ def test_where_a_fabric_manager_cannot_work(
     monkeypatch.setattr(machines, "load", lambda: machine(name))
     assert fabricmanager.main([]) == 1
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "license_text", "refused"),
+    [
+        ("v100x4", "Dual MIT/GPL", "is not supported by open nvidia.ko"),
+        ("v100x4", "NVIDIA", None),
+        ("b200-hgx8", "NVIDIA", "requires use of the NVIDIA open kernel modules"),
+        ("b200-hgx8", "Dual MIT/GPL", None),
+        ("amd", "Dual MIT/GPL", "No NVIDIA GPU found."),
+    ],
+)
+def test_a_driver_of_the_wrong_kind_finds_no_gpu(name: str, license_text: str, refused: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(kernel, "log", lambda text, _level: said.append(text))
+    info = {"license": license_text, "vermagic": "6.1.0 SMP"}
+    assert kernel.why_not(machine(name), fresh(), info, "nvidia", "6.1.0") == (errno.ENODEV if refused else 0)
+    assert bool(said) == bool(refused)
+    assert (refused or "") in "".join(said)
 
 
 def test_parameters_follow_the_options_of_modprobe() -> None:
