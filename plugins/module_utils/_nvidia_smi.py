@@ -22,6 +22,7 @@ MIG_COUNT = "#mig_devices"
 BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
 GPU_HEADER = re.compile(r"\s*GPU (\d+): (.+?) \(UUID: (\S+?)\)")
 LINK = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)", re.I)
+PEER = re.compile(r"\s*Link (\d+): Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link \d+")
 
 
 class Report(t.NamedTuple):
@@ -185,4 +186,17 @@ def read_nvlink(text: str) -> dict[int, dict[str, t.Any]]:
             now["links"].append({"link": int(link.group(1)), "active": rate is not None, "rate_gbs": rate, "peer": None})
         elif line.strip() and now["message"] is None:
             now["message"] = line.strip()
+    return found
+
+
+def read_peers(text: str) -> dict[str, dict[int, str]]:
+    """Read C(nvidia-smi nvlink -R): the PCI address at the far end of each link, C({uuid: {link: address}})."""
+    found: dict[str, dict[int, str]] = {}
+    now: dict[int, str] = {}
+    for line in text.splitlines():
+        header, peer = GPU_HEADER.match(line), PEER.match(line)
+        if header:
+            now = found.setdefault(header.group(3), {})
+        elif peer:
+            now[int(peer.group(1))] = address_of(peer.group(2))
     return found

@@ -88,7 +88,7 @@ class Observation:
             return None
         result = self.runner.result(self.children[name])
         if result.rc != 0:
-            self.system.problem(result.complaint, {"nvlink": "nvidia-smi nvlink"}.get(name, name))
+            self.system.problem(result.complaint, {"nvlink": "nvidia-smi nvlink", "nvlink -R": "nvidia-smi nvlink"}.get(name, name))
         return result
 
     def hardware(self) -> None:
@@ -140,18 +140,40 @@ class Observation:
         self.count_links(gpus)
 
     def count_links(self, gpus: dict[str, dict[str, t.Any]]) -> None:
-        """Behind NVSwitches every GPU reaches every other one over all of its active links."""
+        """Behind NVSwitches every GPU reaches every other one over all of its active links; elsewhere each link leads to one of them."""
         switched = bool(self.facts["nvswitches"]) or any((gpu["fabric"] or {}).get("state") == "Completed" for gpu in gpus.values())
         active = {
-            address: sum(link["active"] for link in gpu["nvlinks"]) for address, gpu in gpus.items() if gpu["nvlinks"] is not None
+            address: [link for link in gpu["nvlinks"] if link["active"]] for address, gpu in gpus.items() if gpu["nvlinks"] is not None
+        }
+        if not switched and any(active.values()):
+            self.name_peers(gpus)
+        # Where no link of a GPU is known to lead to another one here, a switch that the host cannot see may be in between.
+        unknown = {
+            address for address, links in active.items()
+            if not switched and links and not (all(link["peer"] for link in links) and any(link["peer"] in gpus for link in links))
         }
         for one, row in ((self.facts["topology"] or {}).get("gpu_gpu") or {}).items():
             for two, entry in row.items():
-                if one in active and two in active and (switched or not active[one] or not active[two]):
-                    entry["nvlinks"] = min(active[one], active[two])
-                    entry["source"] = "sysfs, nvidia-smi"
-        if not switched and any(active.values()):
+                if one not in active or two not in active:
+                    continue
+                if switched or not active[one] or not active[two]:
+                    entry["nvlinks"] = min(len(active[one]), len(active[two]))
+                elif unknown & {one, two}:
+                    continue
+                else:
+                    entry["nvlinks"] = sum(link["peer"] == two for link in active[one])
+                entry["source"] = "sysfs, nvidia-smi"
+        if unknown:
             self.system.problem("which GPUs the NVLinks lead to is not known on this machine", "nvidia-smi nvlink")
+
+    def name_peers(self, gpus: dict[str, dict[str, t.Any]]) -> None:
+        """Ask what is at the other end of each link. Few machines have links without a switch, so none other pays for the question."""
+        self.children["nvlink -R"] = self.runner.start(["nvidia-smi", "nvlink", "-R"])
+        answer = self.answer("nvlink -R")
+        peers = _nvidia_smi.read_peers(answer.out if answer else "")
+        for gpu in gpus.values():
+            for link in gpu["nvlinks"] or []:
+                link["peer"] = peers.get(gpu["uuid"], {}).get(link["link"])
 
     def driver(self, packages: dict[str, _software.Package] | None, units: dict[str, dict[str, str]] | None) -> None:
         system = self.system

@@ -13,8 +13,15 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import Any
 
+from lab import hardware
 from lab.client import Lab
+from lab.hardware import schema
 
+PROFILES = {name: schema.load(name) for name in hardware.profiles()}
+# Those that NVIDIA's driver has something to do on, those with NVLinks, and those with RDMA.
+DRIVEN = [name for name, profile in PROFILES.items() if "gpu_models" in profile]
+LINKED = [name for name, profile in PROFILES.items() if "nvlink" in profile]
+ADAPTED = [name for name, profile in PROFILES.items() if "rdma" in profile]
 OLD, NEW = "535.309.01", "580.178.04"
 SITE = "http://vendor.lab/compute/cuda/repos/debian12/x86_64/"
 APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-q", "--no-install-recommends"]
@@ -88,22 +95,25 @@ class Node:
         """Return nvidia-smi's XML report."""
         return ET.fromstring(self("nvidia-smi", "-q", "-x"))
 
-    def matrix(self) -> dict[str, dict[str, str]]:
-        """Return topo -m: row -> column -> cell, the adapters by their names."""
-        text = re.sub(r"\x1b\[\d*m", "", self("nvidia-smi", "topo", "-m"))
+    def matrix(self, option: str = "-m") -> dict[str, dict[str, str]]:
+        """Return topo -m, or -mp which knows PCI alone: row -> column -> cell, the adapters by their names."""
+        text = re.sub(r"\x1b\[\d*m", "", self("nvidia-smi", "topo", option))
         names = dict(re.findall(r"^  (NIC\d+): (\S+)$", text, re.MULTILINE))
         lines = text.split("\n")
         titles = [names.get(title, title) for title in lines[0].split("\t")[1:]]
         rows = {}
         for line in lines[1 : lines.index("")]:
             label, *cells = line.split("\t")
+            if label.startswith("GPU"):
+                # The column NUMA Affinity is wide: an empty cell fills it up.
+                del cells[-2]
             rows[names.get(label, label)] = dict(zip(titles, (cell.strip() for cell in cells), strict=False))
         return rows
 
     def nvlinks(self) -> list[list[bool]]:
         """Return nvlink -s: for each GPU whether each of its links is up."""
         parts = re.split(r"^GPU \d+:.*\n", self("nvidia-smi", "nvlink", "-s"), flags=re.MULTILINE)[1:]
-        return [["inactive" not in line for line in part.splitlines() if "Link " in line] for part in parts]
+        return [["inactive" not in line for line in part.splitlines() if re.match(r"\s*Link \d+: ", line)] for part in parts]
 
     def ibstat(self) -> dict[str, dict[str, str]]:
         """Return what the real ibstat sees: adapter -> field -> value."""
@@ -113,12 +123,60 @@ class Node:
             found[name] = dict(re.findall(r"^\s+([^:\n]+): (.*)$", body, re.MULTILINE))
         return found
 
-    def install(self, version: str, *companions: str) -> None:
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return the profile that the host wears, as it is written."""
+        return PROFILES[self.profile]
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """Return what its profile says of its GPUs, which are all of one model."""
+        (found,) = self.described["gpu_models"].values()
+        return dict(found)
+
+    @property
+    def count(self) -> int:
+        """Return how many GPUs its profile has in its tree."""
+        kinds = re.findall(r"'[0-9a-f:.]+ (\w+)'", str(self.described["pci"]))
+        return sum("model" in self.described["parts"][kind] for kind in kinds)
+
+    @property
+    def nvlink(self) -> dict[str, Any]:
+        """Return where its profile says that NVLinks lead."""
+        return dict(self.described.get("nvlink", {}))
+
+    @property
+    def switched(self) -> int:
+        """Return how many NVLinks lead from each GPU to switches."""
+        return int(sum(self.nvlink.get("switches", [])) + self.nvlink.get("remote", 0))
+
+    def straight(self, gpu: int) -> list[int]:
+        """Return the GPU at the other end of each NVLink that leads from one GPU to another, in the links' order."""
+        pairs = [(pair, count) for *pair, count in self.nvlink.get("pairs", []) if gpu in pair]
+        return [pair[pair[0] == gpu] for pair, count in pairs for _ in range(count)]
+
+    def bound(self, one: int, other: int) -> int:
+        """Return how many NVLinks bind two GPUs while all is well."""
+        return self.switched or self.straight(one).count(other)
+
+    def drive(self) -> None:
+        """Give the host the newer driver as its GPUs need it, running, with the services that such a machine has."""
+        # The switches of a rack have their fabric manager elsewhere.
+        managed = ["nvidia-fabricmanager"] if self.switched and "clique" not in self.nvlink else []
+        if self.run("modinfo", "--field=version", "nvidia").stdout.strip() != NEW:
+            self.install(NEW, *managed, proprietary="open" not in self.model["flavours"])
+        self("modprobe", "nvidia")
+        # Its package started the daemon before there was a driver. Where that is long ago systemd does not know of it any more.
+        self.run("systemctl", "reset-failed", "nvidia-persistenced")
+        self("systemctl", "start", "nvidia-persistenced", *managed)
+
+    def install(self, version: str, *companions: str, proprietary: bool = False) -> None:
         """Install one version of the driver from the vendor's site. Signatures are not what these tests are about."""
         self.lab.run(self.name, "cat >/etc/apt/sources.list.d/vendor.list", f"deb [trusted=yes] {SITE} /\n")
         only = ("-o", "Dir::Etc::sourcelist=/etc/apt/sources.list.d/vendor.list", "-o", "Dir::Etc::sourceparts=-", "-o", "APT::Get::List-Cleanup=0")
         self("apt-get", "-q", "update", *only)
-        self(*APT, "--allow-downgrades", "install", *(f"{name}={version}-1" for name in (*PACKAGES, *companions)))
+        names = [name.replace("-open-", "-") if proprietary else name for name in (*PACKAGES, *companions)]
+        self(*APT, "--allow-downgrades", "install", *(f"{name}={version}-1" for name in names))
 
     def settle(self) -> None:
         """Wait until the host has finished starting."""
@@ -137,6 +195,12 @@ class Node:
 def gpus(survey: dict[str, Any]) -> list[str]:
     """Return the addresses of NVIDIA's display and 3D controllers."""
     return sorted(address for address, entry in survey["pci"].items() if entry["vendor"] == "0x10de" and entry["class"][:6] in ("0x0300", "0x0302"))
+
+
+def cpus(text: str) -> set[int]:
+    """Return the numbers of a CPU list such as 0-3,8."""
+    ends = [part.split("-") for part in text.split(",") if part]
+    return {cpu for end in ends for cpu in range(int(end[0]), int(end[-1]) + 1)}
 
 
 def distance(survey: dict[str, Any], one: str, other: str) -> str:

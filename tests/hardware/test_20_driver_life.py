@@ -150,8 +150,9 @@ def test_a_removed_driver_is_gone_with_the_next_boot(host: Node) -> None:
     assert host.survey()["dev"] == []
 
 
-def test_a_machine_without_gpus_refuses_the_driver(worn: dict[str, Node]) -> None:
-    plain = worn["none"]
+@pytest.mark.parametrize("profile", ["none", "amd"])
+def test_a_machine_without_gpus_refuses_the_driver(worn: dict[str, Node], profile: str) -> None:
+    plain = worn[profile]
     plain.install(NEW)
     assert plain.run("modprobe", "nvidia").stderr == "modprobe: ERROR: could not insert 'nvidia': No such device\n"
     assert "NVRM: No NVIDIA GPU found." in plain("dmesg")

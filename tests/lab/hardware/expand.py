@@ -81,6 +81,8 @@ def _functions(profile: Description) -> list[Description]:
 def _gpus(profile: Description, pci: list[Description], identity: str) -> list[Description]:
     """GPUs in the order of their addresses, which is the order that the driver counts them in."""
     gpus: list[Description] = []
+    # NUMA nodes without CPUs are the GPUs' memory, in the same order.
+    nodes = iter([entry["id"] for entry in profile["numa"] if not entry["cpus"]])
     for function in pci:
         if function["model"]:
             address = function["address"]
@@ -92,14 +94,14 @@ def _gpus(profile: Description, pci: list[Description], identity: str) -> list[D
                     "serial": str(1650000000000 + int(token(identity, f"serial {address}", 8), 16) % 1000000000),
                     "pdi": "0x" + token(identity, f"pdi {address}", 16),
                     "module_id": str(len(gpus) + 1),
-                    "memory_numa": len(profile["numa"]) + len(gpus) if profile["gpu_models"][function["model"]].get("memory_numa") else None,
+                    "memory_numa": next(nodes) if profile["gpu_models"][function["model"]].get("memory_numa") else None,
                 }
             )
     return gpus
 
 
 def _nvlink(nvlink: Description | None, gpus: list[Description], switches: list[str]) -> Description | None:
-    """Give each GPU a list of its links: the address at the other end, or None where that is in another machine."""
+    """Give each GPU a list of its links: the address at the other end, or None where that is a switch without a place on the PCI bus."""
     if nvlink is None:
         return None
     links: dict[str, list[str | None]] = {gpu["address"]: [] for gpu in gpus}
@@ -112,7 +114,9 @@ def _nvlink(nvlink: Description | None, gpus: list[Description], switches: list[
         links[second] += [first] * count
     for ends in links.values():
         ends.extend([None] * nvlink.get("remote", 0))
-    return {"rate": nvlink["rate"], "links": links}
+    clique = nvlink.get("clique")
+    # One rack for all machines of a lab: the cluster's number is no machine's own.
+    return {"rate": nvlink["rate"], "links": links, "clique": clique, "cluster": None if clique is None else uuid("lab", "rack")}
 
 
 def _rdma(profile: Description, entry: Description, identity: str) -> Description:

@@ -28,11 +28,11 @@ PART: Table = {
 ROOT: Table = {"root": (str, True), "numa": (int, True), "tree": (dict, True)}
 GPU_MODEL: Table = {
     "name": (str, True), "brand": (str, True), "architecture": (str, True), "compute_capability": (str, True), "memory_mib": (int, True),
-    "reserved_mib": (int, True), "bar1_mib": (int, True), "remap_banks": (int, False), "ecc": (bool, True), "mig": (bool, True),
-    "flavours": (list, True), "vbios": (str, True), "board_part": (str, False), "gpu_part": (str, False), "inforom": (str, False),
-    "power_w": (dict, True), "clocks_mhz": (dict, True), "memory_numa": (bool, False),
+    "reserved_mib": (int, True), "bar1_mib": (int, True), "remap_banks": (int, False), "ecc": (bool, True), "ecc_on": (bool, False),
+    "mig": (bool, True), "flavours": (list, True), "vbios": (str, True), "board_part": (str, False), "gpu_part": (str, False),
+    "inforom": (str, False), "power_w": (dict, True), "clocks_mhz": (dict, True), "memory_numa": (bool, False),
 }  # fmt: skip
-NVLINK: Table = {"rate": (str, True), "switches": (list, False), "pairs": (list, False), "remote": (int, False)}
+NVLINK: Table = {"rate": (str, True), "switches": (list, False), "pairs": (list, False), "remote": (int, False), "clique": (int, False)}
 RDMA_MODEL: Table = {"hca_type": (str, True), "board_id": (str, True), "firmware": (str, True), "max_gbps": (int, True)}
 RDMA: Table = {
     "name": (str, True), "at": (str, True), "model": (str, True), "link_layer": (str, True), "gbps": (int, True), "interface": (str, False),
@@ -104,6 +104,24 @@ def check(profile: Any, name: str = "profile") -> None:
     _check_parts(profile["parts"], models, name)
     places = _check_tree(profile, nodes, name)
     _check_devices(profile, places, name)
+    own = sum(not entry["cpus"] for entry in profile["numa"])
+    coherent = sum(bool(models.get(part.get("model"), {}).get("memory_numa")) for part in _hung(profile))
+    if own != coherent:
+        raise ProfileError(f"{name}.numa: {own} nodes without CPUs for {coherent} GPUs whose memory is a node")
+
+
+def _hung(profile: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the part of each function in the PCI tree."""
+    found: list[dict[str, Any]] = []
+
+    def walk(tree: dict[str, Any] | None) -> None:
+        for key, below in (tree or {}).items():
+            found.append(profile["parts"][key.split()[1]])
+            walk(below)
+
+    for entry in profile["pci"]:
+        walk(entry["tree"])
+    return found
 
 
 def _check_parts(parts: dict[str, Any], models: dict[str, Any], name: str) -> None:

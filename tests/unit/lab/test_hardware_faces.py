@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 from lab.hardware import schema
-from lab.hardware.guest.labhw import tree
-from lab.hardware.guest.labhw.faces import parameters, wanted_devices
+from lab.hardware.guest.labhw import fabricmanager, faults, kernel, tree
+from lab.hardware.guest.labhw import machine as machines
+from lab.hardware.guest.labhw.faces import IMEX_CHANNEL, parameters, wanted_devices
 from lab.hardware.guest.labhw.machine import Machine
 from lab.hardware.guest.labhw.pciconfig import space
 from lab.hardware.guest.labhw.render import cpu_mask, modalias, sysfs, vpd
@@ -159,6 +161,29 @@ def test_a_narrow_link_is_narrow_at_both_its_ends_and_nowhere_else() -> None:
     assert text(sysfs(found, loaded()), f"{home(found, GPU)}/max_link_width") == "16"
 
 
+def test_functions_of_one_card_share_its_link() -> None:
+    found = machine("rtx4090x2", {"kind": "pcie-x8", "target": "0000:01:00.0"})
+    assert {function["address"] for function in found.pci if found.width(function) == 8} == {"0000:00:01.1", "0000:01:00.0", "0000:01:00.1"}
+
+
+def test_devices_of_no_node_are_near_all_cpus() -> None:
+    drawn = sysfs(machine("cloud-vm"), loaded())
+    for name, value in {"numa_node": "-1", "local_cpulist": "0-47", "local_cpus": "0000ffff,ffffffff"}.items():
+        assert text(drawn, f"devices/pci0000:10/0000:10:1c.0/{name}") == value
+
+
+def test_a_coherent_gpus_memory_is_a_node_without_cpus_that_the_driver_fills() -> None:
+    found = machine("gb200-tray")
+    assert [gpu["memory_numa"] for gpu in found.gpus] == [2, 10, 18, 26]
+    nodes = "devices/system/node"
+    before, after = sysfs(found, loaded()), sysfs(found, loaded("nvidia"))
+    assert text(before, f"{nodes}/online") == text(after, f"{nodes}/online") == "0-2,10,18,26"
+    assert (text(before, f"{nodes}/has_memory"), text(after, f"{nodes}/has_memory")) == ("0-1", "0-2,10,18,26")
+    assert text(before, f"{nodes}/has_cpu") == "0-1"
+    assert (text(after, f"{nodes}/node10/cpulist"), text(after, f"{nodes}/node10/distance")) == ("", "80 120 11 10 40 40")
+    assert f"MemTotal:       {189471 << 10} kB" in text(after, f"{nodes}/node10/meminfo")
+
+
 def test_a_gpu_that_fell_off_the_bus_is_dead_now_and_gone_after_the_next_boot() -> None:
     fault = {"kind": "gpu-off-bus", "target": GPU}
     now = machine("h100-sxm8", fault)
@@ -177,6 +202,58 @@ def test_device_files_follow_the_modules() -> None:
     core = {"nvidiactl", "nvidia-nvswitchctl"} | {f"nvidia{n}" for n in range(8)} | {f"nvidia-nvswitch{n}" for n in range(4)}
     assert wanted_devices(found, loaded("nvidia")) == core
     assert wanted_devices(found, loaded("nvidia", "nvidia_uvm")) == core | {"nvidia-uvm", "nvidia-uvm-tools"}
+
+
+def test_imex_has_a_channel_in_a_rack_when_the_driver_is_told_to_make_it() -> None:
+    asked = loaded("nvidia")
+    asked["modules"][0]["options"] = "NVreg_CreateImexChannel0=1"
+    assert IMEX_CHANNEL in wanted_devices(machine("gb200-tray"), asked)
+    assert IMEX_CHANNEL not in wanted_devices(machine("gb200-tray"), loaded("nvidia"))
+    assert IMEX_CHANNEL not in wanted_devices(machine("h100-sxm8"), asked)
+
+
+def test_memory_that_is_not_checked_has_nothing_to_repair() -> None:
+    with pytest.raises(faults.Refused, match="does not check its memory"):
+        faults.make(machine("rtx4090x2"), "ecc-pending", ["1"])
+    assert faults.make(machine("v100x4"), "ecc-pending", ["1"])["target"] == "0000:1b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "modules", "says"),
+    [
+        ("b200-hgx8", ("nvidia",), "check if ib_umad is loaded"),
+        ("gb200-tray", ("nvidia",), "NV_WARN_NOTHING_TO_DO"),
+        ("v100x4", ("nvidia", "ib_umad"), "NV_WARN_NOTHING_TO_DO"),
+    ],
+)
+def test_where_a_fabric_manager_cannot_work(
+    name: str, modules: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fabricmanager, "package_version", lambda _: "580.178.04")
+    monkeypatch.setattr(fabricmanager, "module_version", lambda: "580.178.04")
+    monkeypatch.setattr(fabricmanager, "read", lambda: loaded(*modules))
+    monkeypatch.setattr(machines, "load", lambda: machine(name))
+    assert fabricmanager.main([]) == 1
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "license_text", "refused"),
+    [
+        ("v100x4", "Dual MIT/GPL", "is not supported by open nvidia.ko"),
+        ("v100x4", "NVIDIA", None),
+        ("b200-hgx8", "NVIDIA", "requires use of the NVIDIA open kernel modules"),
+        ("b200-hgx8", "Dual MIT/GPL", None),
+        ("amd", "Dual MIT/GPL", "No NVIDIA GPU found."),
+    ],
+)
+def test_a_driver_of_the_wrong_kind_finds_no_gpu(name: str, license_text: str, refused: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(kernel, "log", lambda text, _level: said.append(text))
+    info = {"license": license_text, "vermagic": "6.1.0 SMP"}
+    assert kernel.why_not(machine(name), fresh(), info, "nvidia", "6.1.0") == (errno.ENODEV if refused else 0)
+    assert bool(said) == bool(refused)
+    assert (refused or "") in "".join(said)
 
 
 def test_parameters_follow_the_options_of_modprobe() -> None:

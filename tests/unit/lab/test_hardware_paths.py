@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lab.hardware.guest.labhw.paths import between
 from lab.hardware.guest.labhw.smi.readings import Driver
-from lab.hardware.guest.labhw.smi.topology import matrix, nvlink_status
+from lab.hardware.guest.labhw.smi.topology import matrix, nvlink_peers, nvlink_status
 from unit.lab.hardware_machines import machine, small
 
 # Read off the profile's drawing by hand. Socket 0: four GPUs a switch deeper than their HCA; socket 1: on the same switch.
@@ -76,6 +76,32 @@ def test_the_header_is_underlined_by_newer_drivers_only() -> None:
     assert text.endswith("  NIC9: mlx5_9\n\n")
 
 
+# Of the DGX A100's topo -m, without its storage ports: node 3 has GPUs 0 and 1, node 1 has 2 and 3, node 7 has 4 and 5, node 5 has 6 and 7.
+def test_adapters_of_the_a100_machine_are_at_several_switches_from_both_gpus_of_their_node() -> None:
+    found = machine("a100-sxm8")
+    for gpu in range(8):
+        paths = [between(found, found.gpus[gpu]["address"], device["at"]) for device in found.rdma]
+        near = gpu // 2 * 2
+        # Four NUMA nodes of either socket: whatever is not near is on another one.
+        assert paths == ["SYS"] * near + ["PXB"] * 2 + ["SYS"] * (6 - near)
+    for near in range(0, 8, 2):
+        assert between(found, found.rdma[near]["at"], found.rdma[near + 1]["at"]) == "PXB"
+
+
+def test_adapters_of_the_b200_machine_and_those_of_its_switches() -> None:
+    found = machine("b200-hgx8")
+    for number, gpu in enumerate(found.gpus):
+        paths = [between(found, gpu["address"], device["at"]) for device in found.rdma]
+        beside = ["NODE"] * 4 + ["SYS"] * 4 if number < 4 else ["SYS"] * 4 + ["NODE"] * 4
+        beside[number] = "PXB"
+        assert paths == beside + ["SYS" if number < 4 else "NODE"] * 4
+
+
+def test_flat_buses_tell_one_bridge_from_another_and_no_more() -> None:
+    _, rows = read_matrix(matrix(machine("cloud-vm"), Driver("580.178.04")))
+    assert rows["GPU0"][:6] == ["X", "PHB", "SYS", "SYS", "0-47", "N/A"]
+
+
 def tree(*roots: tuple[str, int, dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"root": root, "numa": node, "tree": below} for root, node, below in roots]
 
@@ -124,6 +150,17 @@ def test_a_gpu_without_any_link_falls_back_to_the_pci_distance() -> None:
     _, rows = read_matrix(matrix(found, Driver("580.178.04")))
     assert rows["GPU2"][:8] == ["NODE", "NODE", "X", "NODE", "SYS", "SYS", "SYS", "SYS"]
     assert "all links are inActive" in nvlink_status(found, Driver("580.178.04"), [2])
+
+
+def test_a_link_from_gpu_to_gpu_is_dead_at_both_its_ends() -> None:
+    found = machine("v100x4", {"kind": "link-down", "target": "0000:1a:00.0", "more": [5]})
+    _, rows = read_matrix(matrix(found, Driver("580.178.04")))
+    assert rows["GPU0"][:4] == ["X", "NV2", "NV2", "NV1"]
+    assert rows["GPU3"][:4] == ["NV1", "NV2", "NV2", "X"]
+    last = nvlink_status(found, Driver("580.178.04"), [3]).splitlines()
+    assert [line for line in last if "inactive" in line] == ["\t Link 1: <inactive>"]
+    assert "\t Link 0: Remote Device 00000000:1A:00.0: Link 4\n" in nvlink_peers(found, [3])
+    assert "Link 5" not in nvlink_peers(found, [0])
 
 
 def test_links_in_pairs_count_for_the_pair_only() -> None:

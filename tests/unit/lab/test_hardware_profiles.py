@@ -51,6 +51,33 @@ def test_the_eight_gpu_machine_is_what_its_name_says() -> None:
     assert [found.by_address[gpu["address"]]["numa"] for gpu in found.gpus] == [0] * 4 + [1] * 4
 
 
+@pytest.mark.parametrize(
+    ("name", "gpus", "switches", "links"),
+    [
+        ("a100-sxm8", 8, 6, 12),
+        ("amd", 0, 0, 0),
+        ("b200-hgx8", 8, 0, 18),
+        ("cloud-vm", 4, 0, 0),
+        ("gb200-tray", 4, 0, 18),
+        ("h100-sxm8", 8, 4, 18),
+        ("none", 0, 0, 0),
+        ("rtx4090x2", 2, 0, 0),
+        ("t4-pcie1", 1, 0, 0),
+        ("v100x4", 4, 0, 6),
+    ],
+)
+def test_every_machine_has_the_gpus_switches_and_links_of_its_kind(name: str, gpus: int, switches: int, links: int) -> None:
+    found = machine(name)
+    assert (len(found.gpus), len(found.nvswitches)) == (gpus, switches)
+    assert [len(found.links(gpu["address"])) for gpu in found.gpus] == [links] * gpus
+
+
+def test_switches_without_a_place_on_pci_are_managed_through_adapters_of_their_own() -> None:
+    found = machine("b200-hgx8")
+    assert found.switch_managers == [device["at"] for device in found.rdma[8:]]
+    assert not any(machine(name).switch_managers for name in schema.names() if name != "b200-hgx8")
+
+
 def test_two_hosts_are_two_machines_and_one_host_stays_itself() -> None:
     one, same, other = machine("h100-sxm8"), machine("h100-sxm8"), machine("h100-sxm8", identity="n2")
     assert one.description == same.description
@@ -86,6 +113,7 @@ Damage = Callable[[dict[str, Any]], object]
         (lambda profile: profile["interfaces"][0].update(cable=True), "one cable"),
         (lambda profile: profile["gpu_models"]["h100"].update(flavours=["nouveau"]), "flavours"),
         (lambda profile: profile["gpu_models"]["h100"].update(ecc="yes"), "ecc is 'yes'"),
+        (lambda profile: profile["gpu_models"]["h100"].update(memory_numa=True), "0 nodes without CPUs for 8 GPUs"),
     ],
 )
 def test_a_damaged_profile_is_refused_by_name(damage: Damage, says: str) -> None:

@@ -99,6 +99,38 @@ def test_the_fabric_waits_for_its_manager_and_knows_of_dead_links() -> None:
     assert xml(broken, fabric=True).findtext("gpu/fabric/health/bandwidth") == "Degraded"
 
 
+def test_a_rack_has_its_fabric_manager_elsewhere() -> None:
+    tray = xml(machine("gb200-tray")).findall("gpu")
+    assert {gpu.findtext("fabric/state") for gpu in tray} == {"Completed"}
+    assert {gpu.findtext("fabric/cliqueId") for gpu in tray} == {"2"}
+    clusters = {xml(machine("gb200-tray", identity=name)).findtext("gpu/fabric/clusterUuid") for name in ("n1", "n2")}
+    assert len(clusters) == 1
+    assert clusters != {"00000000-0000-0000-0000-000000000000"}
+    assert (tray[0].findtext("addressing_mode"), tray[0].findtext("c2c_mode")) == ("ATS", "Enabled")
+
+
+def test_who_has_no_fabric_or_says_nothing_of_it() -> None:
+    assert xml(machine("b200-hgx8")).findtext("gpu/fabric/state") == "In Progress"
+    for name in ("a100-sxm8", "cloud-vm", "rtx4090x2", "v100x4"):
+        assert xml(machine(name), fabric=True).findtext("gpu/fabric/state") == "N/A"
+
+
+def test_memory_without_spare_rows_has_its_pages_taken_out_of_use() -> None:
+    target = "0000:1a:00.0"
+    now, later = (xml(machine("v100x4", {"kind": "ecc-pending", "target": target}, boot=boot)).findall("gpu") for boot in ("boot-1", "boot-2"))
+    assert [gpu.findtext("retired_pages/pending_retirement") for gpu in now] == ["Yes", "No", "No", "No"]
+    assert now[0].findtext("remapped_rows/remapped_row_pending") == "N/A"
+    assert later[0].findtext("retired_pages/pending_retirement") == "No"
+    assert later[0].findtext("retired_pages/double_bit_retirement/retired_count") == "1"
+
+
+def test_a_geforce_says_what_it_lacks() -> None:
+    card = xml(machine("rtx4090x2")).findall("gpu")[0]
+    said = {path: card.findtext(path) for path in ("serial", "mig_mode/current_mig", "ecc_mode/current_ecc", "bar1_memory_usage/total")}
+    assert said == {"serial": "N/A", "mig_mode/current_mig": "N/A", "ecc_mode/current_ecc": "Disabled", "bar1_memory_usage/total": "256 MiB"}
+    assert card.findtext("ecc_errors/volatile/dram_uncorrectable") == "N/A"
+
+
 def test_a_job_is_seen_and_the_drivers_services_are_not() -> None:
     files = ["/dev/nvidiactl", "/dev/nvidia3"]
     held = [(10, "/usr/local/lib/lab/nvidia-persistenced", files), (4242, "/usr/bin/python3", files), (11, "/usr/local/lib/lab/nvidia-smi", files)]

@@ -215,6 +215,30 @@ def test_without_switches_links_are_not_spread_over_pairs(host: Host) -> None:
     assert "not known" in problems(facts)["nvidia-smi nvlink"]
 
 
+def test_links_from_gpu_to_gpu_are_counted_for_each_pair(host: Host) -> None:
+    for number in range(0x93, 0x97):
+        (host.tree.root / f"sys/bus/pci/devices/0000:{number:02x}:00.0").unlink()
+    host.says("xml", report(host.addresses).replace("<state>Completed</state>", "<state>N/A</state>"))
+    ring = {n: [(n + 1) % 8, (n + 1) % 8, (n - 1) % 8, (n - 1) % 8] for n in range(8)}
+    # The second link between the first two GPUs is dead, at both its ends.
+    dead = {(0, 1), (1, 3)}
+    status = peers = ""
+    for n, ends in ring.items():
+        status += f"GPU {n}: NVIDIA V100 (UUID: GPU-{n})\n"
+        status += "".join(f"\t Link {link}: {'<inactive>' if (n, link) in dead else '25.781 GB/s'}\n" for link in range(4))
+        peers += f"GPU {n}: NVIDIA V100 (UUID: GPU-{n})\n"
+        peers += "".join(f"\t Link {link}: Remote Device 0000{host.addresses[m].upper()}: Link 0\n" for link, m in enumerate(ends))
+    host.says("links", status)
+    host.says("peers", peers)
+    host.program("nvidia-smi", f'cd {host.bin.parent}; case "$2" in -s) cat links;; -R) cat peers;; *) cat xml;; esac')
+    facts = host.observe()
+    row = facts["topology"]["gpu_gpu"][host.addresses[0]]
+    assert [row[address]["nvlinks"] for address in host.addresses[1:]] == [1, 0, 0, 0, 0, 0, 2]
+    assert facts["topology"]["gpu_gpu"][host.addresses[1]][host.addresses[0]]["nvlinks"] == 1
+    assert [link["peer"] for link in facts["gpus"][0]["nvlinks"]] == [host.addresses[n] for n in (1, 1, 7, 7)]
+    assert problems(facts) == {}
+
+
 def test_one_gpu_without_links_among_others_is_named(host: Host) -> None:
     text = (host.bin.parent / "links").read_text().replace("(UUID: GPU-0)\n", "(UUID: GPU-0)\nNVML: all links are inActive\nGPU 9: X (UUID: x)\n")
     host.says("links", text)

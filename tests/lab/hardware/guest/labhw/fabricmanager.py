@@ -11,7 +11,7 @@ import sys
 from . import machine as machines
 from .daemon import detach, module_version, open_devices, package_version, wait_for_end
 from .faces import show
-from .state import changing, read
+from .state import changing, find, read
 
 PROGRAM = "/usr/bin/nv-fabricmanager"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
@@ -25,7 +25,7 @@ def main(words: list[str]) -> int:
         return 0
     driver = module_version()
     machine = machines.load()
-    if driver is None or not machine.nvswitches:
+    if driver is None or not (machine.nvswitches or machine.switch_managers):
         reason = "WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]"
         print(f"request to query NVSwitch device information from NVSwitch driver failed with error:{reason}", file=sys.stderr)
         return 1
@@ -35,6 +35,10 @@ def main(words: list[str]) -> int:
             "Please update with matching NVIDIA driver package.",
             file=sys.stderr,
         )
+        return 1
+    if machine.switch_managers and not find(read(), "ib_umad"):
+        # The subnet manager of such switches speaks to them through the adapters that manage them.
+        print("failed to find a management port of the NVLink switches. Please check if ib_umad is loaded.", file=sys.stderr)
         return 1
     open_devices("/dev/nvidiactl", "/dev/nvidia-nvswitchctl", "/dev/nvidia-nvswitch[0-9]*", "/dev/nvidia[0-9]*")
     with changing() as state:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import stat
@@ -17,6 +18,8 @@ from .state import FOLDER, State, find
 PROC_DRIVER = f"{FOLDER}/proc-driver"
 # Nothing can be read from or broken through these; they stand for the driver's own devices.
 NULL_DEVICE = os.makedev(1, 3)
+# Where the GPUs of a rack share memory; there when the driver was told to make it.
+IMEX_CHANNEL = "nvidia-caps-imex-channels/channel0"
 
 
 def show(machine: Machine, state: State) -> None:
@@ -96,11 +99,14 @@ def parameters(options: str) -> str:
 def wanted_devices(machine: Machine, state: State) -> set[str]:
     """Return the device files that exist in a state."""
     names: set[str] = set()
-    if find(state, "nvidia"):
+    driver = find(state, "nvidia")
+    if driver:
         names |= {f"nvidia{gpu['index']}" for gpu in machine.gpus if gpu["address"] not in machine.dead}
         names.add("nvidiactl")
         if machine.nvswitches:
             names |= {"nvidia-nvswitchctl", *(f"nvidia-nvswitch{number}" for number in range(len(machine.nvswitches)))}
+        if machine.nvlink and machine.nvlink["cluster"] and "NVreg_CreateImexChannel0=1" in driver.get("options", "").split():
+            names.add(IMEX_CHANNEL)
     if find(state, "nvidia_uvm"):
         names |= {"nvidia-uvm", "nvidia-uvm-tools"}
     if find(state, "nvidia_modeset"):
@@ -111,10 +117,14 @@ def wanted_devices(machine: Machine, state: State) -> set[str]:
 def device_files(machine: Machine, state: State) -> None:
     """Make the driver's device files appear and vanish."""
     wanted = wanted_devices(machine, state)
-    for name in os.listdir("/dev"):
-        if name.startswith("nvidia") and name not in wanted:
-            os.unlink(f"/dev/{name}")
+    for path in [*glob.glob("/dev/nvidia*/*"), *glob.glob("/dev/nvidia*")]:
+        if os.path.isdir(path):
+            if not os.listdir(path):
+                os.rmdir(path)
+        elif os.path.relpath(path, "/dev") not in wanted:
+            os.unlink(path)
     for name in sorted(wanted):
         if not os.path.exists(f"/dev/{name}"):
+            os.makedirs(os.path.dirname(f"/dev/{name}"), exist_ok=True)
             os.mknod(f"/dev/{name}", stat.S_IFCHR, NULL_DEVICE)
             os.chmod(f"/dev/{name}", 0o666)

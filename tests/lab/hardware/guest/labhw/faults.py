@@ -20,7 +20,7 @@ USAGE = """lab-fault KIND [ARGS]
   nic-half-rate DEVICE              an RDMA port runs at half its rate
   pcie-x8 GPU|DEVICE                a PCIe link has eight lanes
   gpu-off-bus GPU                   a GPU is dead, and not found any more after a reboot
-  ecc-pending GPU                   a row of memory waits for a reset to be replaced
+  ecc-pending GPU                   a row or page of memory waits for a reset to be taken out of use
   smi-hang                          nvidia-smi does not answer
   heal [KIND [GPU|DEVICE]]          takes faults back (default: all)
   hold-gpu [GPU ...]                a process opens the GPUs (default: GPU 0), as a job does
@@ -78,6 +78,19 @@ def gpu_address(machine: Machine, word: str) -> str:
     return str(addresses[int(word)])
 
 
+def model_of(machine: Machine, address: str) -> dict[str, Any]:
+    """Return what the profile says of a GPU's model."""
+    name = next(gpu["model"] for gpu in machine.description["gpus"] if gpu["address"] == address)
+    model: dict[str, Any] = machine.description["gpu_models"][name]
+    return model
+
+
+def corrects(machine: Machine, address: str) -> bool:
+    """Tell whether a GPU's memory is checked for errors."""
+    model = model_of(machine, address)
+    return bool(model["ecc"] and model.get("ecc_on", True))
+
+
 def device_name(machine: Machine, word: str) -> str:
     """Return the name of an RDMA device."""
     names = [device["name"] for device in machine.rdma]
@@ -103,6 +116,8 @@ def make(machine: Machine, kind: str, args: list[str]) -> dict[str, Any]:
     if kind not in ("link-down", "ib-down", "nic-half-rate", "pcie-x8", "gpu-off-bus", "ecc-pending") or not args:
         raise Refused(USAGE)
     fault["target"] = target_of(machine, kind, args[0])
+    if kind == "ecc-pending" and not corrects(machine, fault["target"]):
+        raise Refused(f"GPU {args[0]} does not check its memory for errors")
     if kind == "link-down":
         links = len(machine.links(fault["target"]))
         chosen = list(range(links)) if args[1:] == ["all"] else [int(word) for word in args[1:] or ["0"]]
@@ -122,7 +137,11 @@ def report(machine: Machine, fault: dict[str, Any]) -> None:
     if fault["kind"] == "gpu-off-bus":
         log(f"NVRM: Xid (PCI:{place}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", 3)
     elif fault["kind"] == "ecc-pending":
-        log(f"NVRM: Xid (PCI:{place}): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.", 3)
+        rows = model_of(machine, fault["target"]).get("remap_banks")
+        what = "Row Remapper: New row marked for remapping, reset gpu to activate." if rows else (
+            "Dynamic Page Retirement: New page retired, reboot to activate (0x000000000002e42a)."
+        )  # fmt: skip
+        log(f"NVRM: Xid (PCI:{place}): 63, pid='<unknown>', name=<unknown>, {what}", 3)
     elif fault["kind"] == "link-down":
         for link in fault["more"]:
             log(f"NVRM: Xid (PCI:{place}): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link {link}", 3)

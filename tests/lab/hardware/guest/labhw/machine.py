@@ -14,7 +14,26 @@ FAULTS = "/var/lib/lab/faults.json"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 GENERATIONS = {2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}
 
+# What the vital product data of a function says that manages NVSwitches.
+SWITCH_MANAGEMENT = "SMDL=SW_MNG"
+
 Entry = dict[str, Any]
+
+
+def expand_cpus(text: str) -> list[int]:
+    """Return the numbers of a CPU list such as 0-3,8."""
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def cpu_list(cpus: set[int]) -> str:
+    """Return numbers as the kernel prints a list: ranges as long as can be."""
+    starts = [cpu for cpu in sorted(cpus) if cpu - 1 not in cpus]
+    stops = [cpu for cpu in sorted(cpus) if cpu + 1 not in cpus]
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in zip(starts, stops, strict=True))
 
 
 def boot_id() -> str:
@@ -67,6 +86,10 @@ class Machine:
             if gpu["address"] not in gone:
                 self.gpus.append({**gpu, "index": len(self.gpus), "spec": description["gpu_models"][gpu["model"]]})
         self.nvswitches: list[str] = [address for address in description["nvswitches"] if address in self.by_address]
+        # NVSwitches of the fifth generation are no PCI devices: they are managed through functions that look like one more adapter.
+        self.switch_managers: list[str] = [
+            function["address"] for function in self.pci if any(SWITCH_MANAGEMENT in text for text in (function["vpd"] or {}).values())
+        ]
         self.nvlink: Entry | None = description["nvlink"]
         self.rdma: list[Entry] = [self._port(entry) for entry in description["rdma"]]
         self.interfaces: list[Entry] = description["interfaces"]
@@ -88,9 +111,10 @@ class Machine:
         return {**entry, "state": "1: DOWN", "physical": "3: Disabled" if down["more"] == "disabled" else "2: Polling", "gbps": 10}
 
     def width(self, function: Entry) -> int | None:
-        """Return the lanes that a function's link has now; a link has them at both its ends."""
+        """Return the lanes that a function's link has now; a link has them at both its ends, for each function of a card."""
         full: int | None = function["width"]
-        ends = {function["address"], *self.below.get(function["address"], ())}
+        port = function["address"] if function["role"] in ("root_port", "downstream") else function["parent"]
+        ends = {port, *self.below[port]} if port in self.below else {function["address"]}
         return min(full, 8) if full and any(self.has("pcie-x8", end) for end in ends) else full
 
     def generation(self, function: Entry) -> int | None:
@@ -114,20 +138,28 @@ class Machine:
     def cpus_of(self, node: int) -> str:
         """Return the CPU list of a NUMA node; of all nodes when a device has none."""
         lists = [entry["cpus"] for entry in self.numa if entry["id"] == node or node == -1]
-        return ",".join(text for text in lists if text)
+        return cpu_list({cpu for text in lists for cpu in expand_cpus(text)})
 
     def links(self, address: str) -> list[tuple[str | None, bool]]:
-        """Return a GPU's NVLinks: what is at the other end, and whether the link is up."""
-        if self.nvlink is None:
-            return []
-        ends: list[str | None] = self.nvlink["links"].get(address, [])
-        down = {number for fault in self.faults if fault["kind"] == "link-down" and fault["target"] == address for number in fault["more"]}
-        return [(end, number not in down) for number, end in enumerate(ends)]
+        """Return a GPU's NVLinks: what is at the other end, and whether the link is up. One between two GPUs is down at both."""
+        down = {(fault["target"], number) for fault in self.faults if fault["kind"] == "link-down" for number in fault["more"]}
+        ends = self._ends(address)
+        return [(end, not {(address, number), (end, self.far_number(address, number))} & down) for number, end in enumerate(ends)]
+
+    def _ends(self, address: str) -> list[str | None]:
+        return self.nvlink["links"].get(address, []) if self.nvlink else []
+
+    def far_number(self, address: str, number: int) -> int:
+        """Return the number that one of a GPU's links has for the GPU at its other end; links of a pair go in the same order."""
+        ends = self._ends(address)
+        peer = ends[number]
+        there = [index for index, end in enumerate(self._ends(peer)) if end == address] if peer else []
+        return there[ends[:number].count(peer)] if there else number
 
     def nvlinks_between(self, one: str, other: str) -> int:
-        """Return how many links bind two GPUs: those that lead to each other, or what both have up into the switches."""
+        """Return how many links bind two GPUs: those that lead to each other, or what both have up into the switches, in the machine or not."""
         first, second = self.links(one), self.links(other)
-        if any(end in self.nvswitches for end, _ in first):
+        if any(end is None or end in self.nvswitches for end, _ in first):
             return min(sum(up for _, up in first), sum(up for _, up in second))
         return min(sum(up and end == other for end, up in first), sum(up and end == one for end, up in second))
 

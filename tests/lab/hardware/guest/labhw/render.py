@@ -6,21 +6,12 @@
 from __future__ import annotations
 
 from . import render_net, render_rdma
-from .machine import Entry, Machine
+from .machine import Entry, Machine, cpu_list, expand_cpus
 from .pciconfig import resource_table, space
 from .state import State, find, users_of
 from .tree import Folder, Link, Tree
 
 USED_KILOBYTES = 8 << 20
-
-
-def expand_cpus(text: str) -> list[int]:
-    """Return the numbers of a CPU list such as 0-3,8."""
-    found: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def cpu_mask(text: str) -> str:
@@ -115,24 +106,21 @@ def vpd(fields: dict[str, str]) -> bytes:
     return b"\x82" + len(name).to_bytes(2, "little") + name + b"\x90" + len(body).to_bytes(2, "little") + body + b"\x78"
 
 
-def numa(machine: Machine) -> Tree:
-    """Draw /sys/devices/system/node."""
+def numa(machine: Machine, state: State) -> Tree:
+    """Draw /sys/devices/system/node. A GPU's own node is empty until the driver gives its memory to the kernel."""
     top = "devices/system/node"
-
-    def ids(entries: list[Entry]) -> str:
-        numbers = sorted(entry["id"] for entry in entries)
-        consecutive = numbers == list(range(numbers[0], numbers[-1] + 1)) if numbers else False
-        return f"{numbers[0]}-{numbers[-1]}" if consecutive and len(numbers) > 1 else ",".join(map(str, numbers))
-
-    tree: Tree = {f"{top}/{name}": ids(machine.numa) for name in ("online", "possible", "has_memory", "has_normal_memory")}
-    tree[f"{top}/has_cpu"] = ids([entry for entry in machine.numa if entry["cpus"]])
+    given = {gpu["memory_numa"]: gpu["spec"]["memory_mib"] << 10 for gpu in machine.gpus if find(state, "nvidia")}
+    memory = {entry["id"]: given.get(entry["id"], entry["memory_gib"] << 20) for entry in machine.numa}
+    tree: Tree = {f"{top}/{name}": cpu_list(set(memory)) for name in ("online", "possible")}
+    tree.update({f"{top}/{name}": cpu_list({node for node in memory if memory[node]}) for name in ("has_memory", "has_normal_memory")})
+    tree[f"{top}/has_cpu"] = cpu_list({entry["id"] for entry in machine.numa if entry["cpus"]})
     for entry in machine.numa:
-        node, kilobytes = entry["id"], entry["memory_gib"] << 20
+        node = entry["id"]
+        kilobytes, used = memory[node], USED_KILOBYTES if entry["memory_gib"] else 0
         tree[f"{top}/node{node}/cpulist"] = entry["cpus"]
         tree[f"{top}/node{node}/cpumap"] = cpu_mask(entry["cpus"])
         tree[f"{top}/node{node}/distance"] = " ".join(map(str, entry["distance"]))
-        free = kilobytes - USED_KILOBYTES
-        rows = (("MemTotal", kilobytes), ("MemFree", free), ("MemUsed", USED_KILOBYTES))
+        rows = (("MemTotal", kilobytes), ("MemFree", kilobytes - used), ("MemUsed", used))
         tree[f"{top}/node{node}/meminfo"] = "\n".join(f"Node {node} {name + ':':<15} {count} kB" for name, count in rows)
     return tree
 
@@ -170,7 +158,7 @@ def sysfs(machine: Machine, state: State) -> Tree:
     """Draw everything below /sys that a machine shows."""
     return {
         **pci(machine, state),
-        **numa(machine),
+        **numa(machine, state),
         **modules(state),
         **firmware(machine),
         **render_rdma.rdma(machine),

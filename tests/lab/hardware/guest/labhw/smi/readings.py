@@ -17,6 +17,8 @@ NOT_AVAILABLE = "N/A"
 CUDA = {535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8", 575: "12.9", 580: "13.0", 590: "13.1", 595: "13.2"}
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nvidia-smi", "nv-hostengine", "nvidia-imex")
 JOB_MEMORY_MIB = 512
+# Compute capability of the first GPUs that say how their fabric is.
+FIRST_WITH_FABRIC = 9.0
 
 Readings = dict[str, str]
 
@@ -78,6 +80,7 @@ def read_gpu(machine: Machine, state: State, driver: Driver, gpu: Entry, jobs: l
     settings = state["settings"].get(address, {})
     busy = [job for job in jobs if job.gpu == gpu["index"]]
     used = JOB_MEMORY_MIB * len(busy)
+    coherent = gpu["memory_numa"] is not None
     readings = {
         "timestamp": time.strftime("%Y/%m/%d %H:%M:%S.000"),
         "driver_version": driver.version,
@@ -85,10 +88,13 @@ def read_gpu(machine: Machine, state: State, driver: Driver, gpu: Entry, jobs: l
         "index": str(gpu["index"]),
         "minor": str(gpu["index"]),
         "name": spec["name"], "brand": spec["brand"], "architecture": spec["architecture"], "compute_cap": spec["compute_capability"],
-        "serial": gpu["serial"], "uuid": gpu["uuid"], "pdi": gpu["pdi"], "platform.module_id": gpu["module_id"],
+        # Boards for players and desks have no serial number that the driver would know.
+        "serial": NOT_AVAILABLE if spec["brand"] == "GeForce" else gpu["serial"], "uuid": gpu["uuid"], "pdi": gpu["pdi"],
+        "platform.module_id": gpu["module_id"],
         "vbios_version": spec["vbios"], "board_part": spec.get("board_part", NOT_AVAILABLE), "gpu_part": spec.get("gpu_part", NOT_AVAILABLE),
         "inforom.img": spec.get("inforom", NOT_AVAILABLE),
-        "display_active": "Disabled", "display_mode": "Disabled", "addressing_mode": "None", "c2c.mode": "Disabled",
+        "display_active": "Disabled", "display_mode": "Disabled",
+        "addressing_mode": "ATS" if coherent else "None", "c2c.mode": "Enabled" if coherent else "Disabled",
         "virtualization": machine.system["virtualization"] or "None",
         "persistence_mode": "Enabled" if daemon or settings.get("persistence") else "Disabled",
         "compute_mode": settings.get("compute_mode", "Default"),
@@ -146,24 +152,27 @@ def _power_and_clocks(spec: Entry, settings: Entry, busy: bool) -> Readings:
 
 
 def _memory_health(machine: Machine, gpu: Entry, settings: Entry) -> Readings:
-    """A row that waits for its replacement; after the next boot it is replaced and only counted."""
+    """A row, or on GPUs without spare rows a page, that waits to be taken out of use; after the next boot it is, and only counted."""
     spec = gpu["spec"]
     fault = next((fault for fault in machine.faults if fault["kind"] == "ecc-pending" and fault["target"] == gpu["address"]), None)
     pending = fault is not None and fault["boot"] == machine.boot
-    ecc, banks = spec["ecc"], spec.get("remap_banks")
+    ecc, banks = spec["ecc"] and spec.get("ecc_on", True), spec.get("remap_banks")
     count, zero = ("1" if fault else "0"), "0"
-    mode = ("Enabled" if settings.get("ecc", True) else "Disabled") if ecc else NOT_AVAILABLE
+    mode = {True: "Enabled", False: "Disabled"}
+    pages = spec["ecc"] and not banks
 
     def known(text: str, when: object) -> str:
         return text if when else NOT_AVAILABLE
 
     return {
-        "ecc.mode.current": known("Enabled", ecc), "ecc.mode.pending": mode, "ecc_zero": known(zero, ecc), "ecc_no": known("No", ecc),
+        "ecc.mode.current": known(mode[ecc], spec["ecc"]), "ecc.mode.pending": known(mode[settings.get("ecc", ecc)], spec["ecc"]),
+        "ecc_zero": known(zero, ecc), "ecc_no": known("No", ecc),
         "ecc.errors.uncorrected.volatile.dram": known("1" if pending else zero, ecc),
         "ecc.errors.uncorrected.volatile.total": known("1" if pending else zero, ecc),
         "ecc.errors.uncorrected.aggregate.dram": known(count, ecc), "ecc.errors.uncorrected.aggregate.total": known(count, ecc),
         "ecc.errors.corrected.volatile.total": known(zero, ecc), "ecc.errors.corrected.aggregate.total": known(zero, ecc),
-        "retired_pages.pending": NOT_AVAILABLE,
+        "retired_pages.pending": known("Yes" if pending else "No", pages), "retired_pages.double_bit.count": known(count, pages),
+        "retired_pages.single_bit_ecc.count": known(zero, pages),
         "remapped_rows.correctable": known(zero, banks), "remapped_rows.uncorrectable": known(count, banks),
         "remapped_rows.pending": known("Yes" if pending else "No", banks), "remapped_rows.failure": known("No", banks),
         "remapped_rows.histogram.max": known(str((banks or 0) - int(count)), banks), "remapped_rows.histogram.high": known(count, banks),
@@ -173,17 +182,23 @@ def _memory_health(machine: Machine, gpu: Entry, settings: Entry) -> Readings:
 
 
 def _fabric(machine: Machine, state: State, gpu: Entry) -> Readings:
-    """The state of the fabric: only where NVSwitches are, and complete once the fabric manager has been at work."""
-    if not machine.nvswitches:
+    """The state of the fabric: known since Hopper where NVLinks lead to switches, and complete once a fabric manager has been at work.
+
+    Where the switches are outside of the machine, that manager is outside too and has been at work before the machine started.
+    """
+    links = machine.links(gpu["address"])
+    switched = any(end is None or end in machine.nvswitches for end, _ in links)
+    if machine.nvlink is None or not switched or float(gpu["spec"]["compute_capability"]) < FIRST_WITH_FABRIC:
         return {"fabric.state": NOT_AVAILABLE, "fabric.status": NOT_AVAILABLE, "fabric.cliqueId": NOT_AVAILABLE, "fabric.clusterUuid": NOT_AVAILABLE,
                 "fabric.health.summary": NOT_AVAILABLE, "fabric.health.bandwidth": NOT_AVAILABLE}  # fmt: skip
-    done = state["fabric"]
-    degraded = any(not up for _, up in machine.links(gpu["address"]))
+    cluster, clique = machine.nvlink["cluster"], machine.nvlink["clique"]
+    done = state["fabric"] or cluster is not None
+    degraded = any(not up for _, up in links)
     return {
         "fabric.state": "Completed" if done else "In Progress",
         "fabric.status": "Success" if done else NOT_AVAILABLE,
-        "fabric.cliqueId": "0" if done else NOT_AVAILABLE,
-        "fabric.clusterUuid": "00000000-0000-0000-0000-000000000000" if done else NOT_AVAILABLE,
+        "fabric.cliqueId": str(clique or 0) if done else NOT_AVAILABLE,
+        "fabric.clusterUuid": (cluster or "00000000-0000-0000-0000-000000000000") if done else NOT_AVAILABLE,
         "fabric.health.summary": NOT_AVAILABLE,
-        "fabric.health.bandwidth": "Degraded" if done and degraded else NOT_AVAILABLE,
+        "fabric.health.bandwidth": "Degraded" if done and degraded else ("Full" if cluster else NOT_AVAILABLE),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..machine import Machine
 from ..paths import between
-from .readings import Driver
+from .readings import Driver, smi_address
 
 LEGEND = """
 Legend:
@@ -92,5 +92,6 @@ def nvlink_peers(machine: Machine, chosen: list[int]) -> str:
             text += f"GPU {gpu['index']}: {gpu['spec']['name']} (UUID: {gpu['uuid']})\n"
             for number, (end, up) in enumerate(machine.links(gpu["address"])):
                 if up and end:
-                    text += f"\t Link {number}: Remote Device 0000{end.upper()}: Link {number}\n"
+                    far = machine.far_number(gpu["address"], number)
+                    text += f"\t Link {number}: Remote Device {smi_address(end)}: Link {far}\n"
     return text
