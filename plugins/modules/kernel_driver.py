@@ -127,13 +127,18 @@ def have_module(wanted: str, system: System) -> None:
         raise Refused("driver %s is installed, but for kernel %s there is %s%s" % (wanted, kernel, what, why))
 
 
+def lacking(system: System) -> list[str]:
+    """Those of the modules to load that are not there; at boot the kernel loads nvidia by itself, and that one alone."""
+    return [name for name in LOAD if not system.exists("/sys/module/" + name.replace("-", "_"))]
+
+
 def load(wanted: str | None, units: list[str], system: System) -> None:
     """Load the driver and look whether it is the wanted one."""
-    now = version_now(system)
-    if now is None:
-        if wanted:
-            have_module(wanted, system)
-        for name in LOAD:
+    now, missing = version_now(system), lacking(system)
+    if now is None and wanted:
+        have_module(wanted, system)
+    if missing and (now is None or not wanted or now == wanted):
+        for name in missing:
             call("modprobe", name)
         for unit in units:
             # A pattern, as a plain name that systemd has not met is an error.
@@ -174,7 +179,8 @@ def main() -> None:
     wanted = module.params["version"]
     before = version_now(system)
     loading = module.params["state"] == "loaded"
-    changes = (before is None) if loading else (before is not None)
+    missing = lacking(system) if loading and before else []
+    changes = (before is None or bool(missing)) if loading else before is not None
     try:
         if module.check_mode:
             found = [] if loading or not changes else strangers(system, module.params["units"])
@@ -189,7 +195,8 @@ def main() -> None:
     after = (wanted or "loaded" if loading else None) if module.check_mode else version_now(system)
     if module.check_mode and not changes:
         after = before
-    diff = {"before": "driver loaded: %s\n" % before, "after": "driver loaded: %s\n" % after}
+    without = " without " + ", ".join(missing) if missing else ""
+    diff = {"before": "driver loaded: %s%s\n" % (before, without), "after": "driver loaded: %s\n" % after}
     module.exit_json(changed=changes, version=after, diff=diff)
 
 

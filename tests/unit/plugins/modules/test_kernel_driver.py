@@ -102,6 +102,16 @@ def test_services_that_failed_without_the_driver_may_start_at_once(run: ModuleRu
     assert len(kernel.calls) == 5
 
 
+def test_a_part_that_the_kernel_did_not_load_by_itself_is_loaded(run: ModuleRun, kernel: Kernel) -> None:
+    kernel.load("nvidia", VERSION)
+    predicted = run(check=True, version=VERSION)
+    assert run(version=VERSION) == predicted
+    assert predicted["changed"] is True
+    assert predicted["diff"] == {"before": f"driver loaded: {VERSION} without nvidia-uvm\n", "after": f"driver loaded: {VERSION}\n"}
+    assert kernel.calls == ["modprobe nvidia-uvm"]
+    assert run(version=VERSION)["changed"] is False
+
+
 def test_another_version_is_never_replaced_by_loading(run: ModuleRun, kernel: Kernel) -> None:
     kernel.load("nvidia", "535.309.01")
     result = run(version=VERSION)
