@@ -7,10 +7,18 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
+
+HostVars = Mapping[str, Mapping[str, Any]]
+
+
+def raw(hostvars: HostVars) -> Callable[[str], Mapping[str, Any]]:
+    """Return how to get a host's variables as they are. To look for templates in them, where none can be, takes a tenth of a second a host."""
+    return getattr(hostvars, "raw_get", hostvars.__getitem__)
 
 
 def resolve_stack(
@@ -30,12 +38,17 @@ def managed_ids(catalog: dict[str, Any], request: dict[str, Any]) -> list[dict[s
     return _resolve.managed_ids(catalog, request)
 
 
-def fabric_of(groups: dict[str, list[str]], host: str) -> dict[str, Any]:
-    """Return {group, members} of the fabric that a host belongs to; a host of none shares jobs with nobody."""
-    for name in sorted(groups):
-        if fnmatch.fnmatchcase(name, "gpu_fabric_*") and host in groups[name]:
-            return {"group": name, "members": sorted(groups[name])}
-    return {"group": None, "members": []}
+def fabric_of(hostvars: HostVars, host: str) -> dict[str, Any]:
+    """Return {group, membership} of the fabric that a host belongs to; a host of none shares jobs with nobody."""
+    known = raw(hostvars)(host)
+    name = min(fnmatch.filter(known["group_names"], "gpu_fabric_*"), default=None)
+    return {"group": name, "membership": membership(known["groups"][name]) if name else None}
+
+
+def nodes_in_service(groups: dict[str, list[str]]) -> list[str]:
+    """Return the hosts of gpu_nodes without those of gpu_hold, in the inventory's order; where there are none, the pattern that no host fits."""
+    held = set(groups.get("gpu_hold", ()))
+    return [host for host in groups.get("gpu_nodes", ()) if host not in held] or ["!all"]
 
 
 def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
@@ -48,11 +61,12 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
     return [host for host in groups.get("all", found) if host in found]
 
 
-def refusals(hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
     """Return one line for each host whose plan is a refusal: what was seen, what is allowed, and which variable to set."""
+    known = raw(hostvars)
     found = []
     for host in hosts:
-        refusal = (hostvars[host].get("__gpu_stack_plan") or {}).get("refusal")
+        refusal = (known(host).get("__gpu_stack_plan") or {}).get("refusal")
         if refusal:
             advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
             nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
@@ -65,9 +79,9 @@ def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) ->
     return _managed_plan.differing(items, states).get(role, [])
 
 
-def plan_table(hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def plan_table(hosts: list[str], hostvars: HostVars) -> list[str]:
     """Return the plans of hosts as the lines of a table."""
-    return _plan_table.lines({host: hostvars[host].get("__gpu_stack_plan") or {} for host in hosts})
+    return _plan_table.lines({host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts})
 
 
 class FilterModule:
@@ -79,6 +93,7 @@ class FilterModule:
             "differing": differing,
             "fabric_of": fabric_of,
             "managed_ids": managed_ids,
+            "nodes_in_service": nodes_in_service,
             "plan_table": plan_table,
             "refusals": refusals,
             "resolve_stack": resolve_stack,

@@ -11,7 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any
+
+
+def membership(hosts: Iterable[str]) -> str:
+    """Return one word for the members of a fabric: a plan needs no more, and a thousand names would be carried around for every host."""
+    return hashlib.sha256("\n".join(sorted(map(str, hosts))).encode()).hexdigest()[:32]
 
 
 def fingerprint(observed: dict[str, Any], driver: str | None, torch: str | None, nccl: dict[str, str], fabric: dict[str, Any]) -> str:

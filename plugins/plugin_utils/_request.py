@@ -167,13 +167,8 @@ def normalize(request: Any) -> dict[str, Any]:
 
 
 def _fabric(value: Any) -> dict[str, Any]:
-    fabric = _mapping(value, "gpu_fabric_*", {"group": None, "members": []})
-    members = fabric["members"]
-    if not isinstance(members, (list, tuple)):
-        raise Refusal(
-            "request.type", f"the members of a fabric are {members!r}, not a list", seen=_shown(members), allowed="a list", variable="gpu_fabric_*"
-        )
-    return {"group": _text(fabric["group"]), "members": sorted(str(member) for member in members)}
+    fabric = _mapping(value, "gpu_fabric_*", {"group": None, "membership": None})
+    return {name: _text(fabric[name]) for name in ("group", "membership")}
 
 
 def normalize_lock(lock: Any, relock: bool) -> dict[str, dict[str, str]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from bench.measure import Figure, Run, ansible_playbook, at_most, demand, found
 from lab.client import Lab
 
@@ -65,7 +66,7 @@ def settled(answer: dict[str, Any], scratch: Path, hosts: int) -> dict[str, Any]
     """Return the answer with the record of a passed verification of this very model, whose fabric has other members than the lab's."""
     probe = scratch / "members.json"
     asked = copy.deepcopy(answer)
-    asked["request"]["fabric"] = {"group": "gpu_fabric_lab", "members": sorted(f"n{number}" for number in range(1, hosts + 1))}
+    asked["request"]["fabric"] = {"group": "gpu_fabric_lab", "membership": membership(f"n{number}" for number in range(1, hosts + 1))}
     facts = asked["seen"]["ansible_facts"]["gpu_fleet"]
     made = _resolve.resolve_stack(catalog(), asked["request"], None, None, facts, None, "2026-01-01")
     if "refusal" in made:

@@ -175,7 +175,7 @@ def test_another_stack_has_another_fingerprint(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"driver": OLD}, {"pytorch": "2.14"}, {"nccl": {"traffic_class": 7}}, {"fabric": {"group": "gpu_fabric_a", "members": ["n1", "n2"]}}]
+    "change", [{"driver": OLD}, {"pytorch": "2.14"}, {"nccl": {"traffic_class": 7}}, {"fabric": {"group": "gpu_fabric_a", "membership": "n1 and n2"}}]
 )
 def test_another_request_has_another_fingerprint(change: dict[str, Any]) -> None:
     assert plan({**ASK, **change}, h100())["verification"]["fingerprint"] != plan(ASK, h100())["verification"]["fingerprint"]

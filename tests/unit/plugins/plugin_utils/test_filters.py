@@ -24,6 +24,11 @@ def shown(**plans: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {host: {"__gpu_stack_plan": plan} for host, plan in plans.items()}
 
 
+def known(**changes: list[str]) -> dict[str, dict[str, Any]]:
+    groups = {**GROUPS, **changes}
+    return {host: {"groups": groups, "group_names": [name for name in groups if host in groups[name]]} for host in ("n1", "n2", "n3", "n4", "n9")}
+
+
 def test_every_filter_is_offered_by_its_name() -> None:
     offered = filters.FilterModule().filters()
     assert set(offered) >= {"resolve_stack", "managed_ids", "fabric_of", "with_fabrics", "refusals", "differing", "plan_table"}
@@ -37,12 +42,29 @@ def test_the_plan_is_the_resolvers() -> None:
     assert {"kind": "module", "id": "nvidia"} in filters.managed_ids(catalog(), request())
 
 
+@pytest.mark.parametrize(("host", "group"), [("n1", "gpu_fabric_a"), ("n4", "gpu_fabric_b"), ("n9", None)])
+def test_a_host_belongs_to_the_fabric_that_names_it(host: str, group: str | None) -> None:
+    assert filters.fabric_of(known(), host)["group"] == group
+
+
+def test_a_fabric_is_another_one_with_other_members_and_not_in_another_order() -> None:
+    word = filters.fabric_of(known(), "n1")["membership"]
+    assert filters.fabric_of(known(gpu_fabric_a=["n1", "n2", "n3"]), "n2")["membership"] == word
+    assert filters.fabric_of(known(gpu_fabric_a=["n1", "n2"]), "n1")["membership"] != word
+    assert filters.fabric_of(known(), "n9")["membership"] is None
+
+
 @pytest.mark.parametrize(
-    ("host", "group", "members"),
-    [("n1", "gpu_fabric_a", ["n1", "n2", "n3"]), ("n4", "gpu_fabric_b", ["n4"]), ("n9", None, [])],
+    ("groups", "hosts"),
+    [
+        (GROUPS, ["n1", "n2", "n3", "n4"]),
+        ({**GROUPS, "gpu_hold": ["n2", "n9"]}, ["n1", "n3", "n4"]),
+        ({**GROUPS, "gpu_hold": GROUPS["gpu_nodes"]}, ["!all"]),
+        ({"all": ["n1"]}, ["!all"]),
+    ],
 )
-def test_a_host_belongs_to_the_fabric_that_names_it(host: str, group: str | None, members: list[str]) -> None:
-    assert filters.fabric_of(GROUPS, host) == {"group": group, "members": members}
+def test_a_run_is_about_the_nodes_that_are_not_held(groups: dict[str, list[str]], hosts: list[str]) -> None:
+    assert filters.nodes_in_service(groups) == hosts
 
 
 def test_a_collective_needs_every_member_of_its_fabric_in_the_inventorys_order() -> None:

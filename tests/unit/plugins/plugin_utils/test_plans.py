@@ -98,7 +98,7 @@ def test_only_a_pass_of_this_stack_counts_as_verified(verdict: str | None) -> No
     assert resolve(request(), {**after, "record": {**after["record"], "verdict": verdict}})["todo"] == ["verification"]
     assert resolve(request(), {**after, "host": host(kernel="6.1.0-41-amd64")})["verification"]["due"] is True
     assert resolve(request(), {**after, "gpus": after["gpus"][:7]})["verification"]["due"] is True
-    assert resolve(request(fabric={"group": "gpu_fabric_a", "members": ["n1", "n2"]}), after)["verification"]["due"] is True
+    assert resolve(request(fabric={"group": "gpu_fabric_a", "membership": "n1 and n2"}), after)["verification"]["due"] is True
 
 
 def test_nobody_is_disturbed_by_a_verification() -> None:

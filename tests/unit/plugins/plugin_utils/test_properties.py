@@ -106,17 +106,17 @@ def test_a_host_that_is_as_planned_needs_nothing(request: dict[str, Any], facts:
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(request=requests, facts=hosts, seed=st.integers(0, 1 << 30))
 def test_order_means_nothing(request: dict[str, Any], facts: dict[str, Any], seed: int) -> None:
-    """Devices, interfaces, mapping keys and fabric members may come in any order."""
+    """Devices, interfaces and mapping keys may come in any order."""
     shaken = random.Random(seed)
     facts = {**facts, "nics": [*facts["nics"], nic("mlx5_4"), nic("mlx5_3", "Ethernet")]}
-    request = {**request, "fabric": {"group": "gpu_fabric_a", "members": ["n1", "n2", "n3"]}}
+    request = {**request, "fabric": {"group": "gpu_fabric_a", "membership": "n1 to n3"}}
 
     def mixed(items: list[Any]) -> list[Any]:
         return shaken.sample(items, len(items))
 
     other_facts = {name: mixed(facts[name]) if name in ("gpus", "nics", "interfaces") else facts[name] for name in mixed(list(facts))}
     other_request = {name: request[name] for name in mixed(list(request))}
-    other_request["fabric"] = {"members": mixed(["n1", "n2", "n3"]), "group": "gpu_fabric_a"}
+    other_request["fabric"] = {"membership": "n1 to n3", "group": "gpu_fabric_a"}
     assert resolve(other_request, other_facts) == resolve(request, facts)
 
 

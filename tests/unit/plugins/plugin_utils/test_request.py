@@ -81,10 +81,10 @@ def test_what_cannot_be_meant_is_refused_with_its_variable(field: str, given: An
 
 
 def test_a_request_is_left_as_it_was_given() -> None:
-    given: dict[str, Any] = {"driver": 580, "nccl": {"extra": {"NCCL_IB_TIMEOUT": 22}}, "fabric": {"group": "gpu_fabric_a", "members": ["n2", "n1"]}}
+    given: dict[str, Any] = {"driver": 580, "nccl": {"extra": {"NCCL_IB_TIMEOUT": 22}}, "fabric": {"group": "gpu_fabric_a"}}
     asked = normalize(given)
-    assert given["driver"] == 580 and given["fabric"]["members"] == ["n2", "n1"]
-    assert asked["fabric"]["members"] == ["n1", "n2"] and asked["nccl"]["extra"] == {"NCCL_IB_TIMEOUT": "22"}
+    assert given["driver"] == 580 and given["fabric"] == {"group": "gpu_fabric_a"}
+    assert asked["fabric"] == {"group": "gpu_fabric_a", "membership": None} and asked["nccl"]["extra"] == {"NCCL_IB_TIMEOUT": "22"}
 
 
 @pytest.mark.parametrize(("lock", "relock"), [(None, False), ({}, False), ("", False), ({"driver": {"580": "580.159.04"}}, True)])
