@@ -29,7 +29,7 @@ def pytest(*words: str) -> int:
 
 def role_test(role: str) -> int:
     """Run the scenario of a role."""
-    if not (CHECKOUT / "molecule" / role / "molecule.yml").exists():
+    if not (CHECKOUT / "molecule" / role / "converge.yml").exists():
         known = sorted(path.parent.name for path in (CHECKOUT / "molecule").glob("*/converge.yml"))
         print(f"make test-role: no scenario for role {role!r}; say ROLE= one of {', '.join(known)}", file=sys.stderr)
         return 2

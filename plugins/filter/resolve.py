@@ -52,13 +52,14 @@ def nodes_in_service(groups: dict[str, list[str]]) -> list[str]:
 
 
 def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
-    """Return hosts and all who share a fabric with one of them: a collective needs every member."""
+    """Return hosts and all who share a fabric with one of them, but for those on hold: a collective needs every member in service."""
     found = dict.fromkeys(hosts)
+    held = set(groups.get("gpu_hold", ()))
     for name in sorted(groups):
         if fnmatch.fnmatchcase(name, "gpu_fabric_*") and set(groups[name]) & set(hosts):
             found.update(dict.fromkeys(groups[name]))
     # In the inventory's order, whatever order the hosts answered in: the first one is where a collective meets.
-    return [host for host in groups.get("all", found) if host in found]
+    return [host for host in groups.get("all", found) if host in found and host not in held]
 
 
 def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:

@@ -22,7 +22,7 @@ def build(paths: LabPaths) -> dict[str, Any]:
         "ansible_user": "root",
         "ansible_python_interpreter": "/usr/bin/python3",
         # Control sockets of two labs with hosts of the same name must not meet.
-        "ansible_ssh_common_args": f"-F {state['ssh_config']} -o ControlPath={paths.run}/control-%h",
+        "ansible_ssh_common_args": f"-F {state['ssh_config']} -o ControlPath={paths.run}/control-%r@%h",
         "gpu_stack_mirror": state["site"]["url"],
         "gpu_stack_mirror_key_fingerprint": state["site"]["fingerprint"],
         "conda_pytorch_wheel_index": state["site"]["url"] + "/whl/{tag}",

@@ -73,6 +73,10 @@ def test_a_collective_needs_every_member_of_its_fabric_in_the_inventorys_order()
     assert filters.with_fabrics([], GROUPS) == []
 
 
+def test_nobody_on_hold_is_brought_into_a_collective() -> None:
+    assert filters.with_fabrics(["n1"], {**GROUPS, "gpu_hold": ["n2"]}) == ["n3", "n1"]
+
+
 def test_refusals_are_one_line_a_host_with_what_to_set() -> None:
     hosts = shown(n1=resolve(request(), bare()), n2=resolve(request(driver="999"), bare()), n3=resolve(request(), {"schema": 2}))
     unknown, schema = filters.refusals(["n1", "n2", "n3", "n4"], {**hosts, "n4": {}})
