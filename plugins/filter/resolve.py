@@ -7,18 +7,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
-
-HostVars = Mapping[str, Mapping[str, Any]]
-
-
-def raw(hostvars: HostVars) -> Callable[[str], Mapping[str, Any]]:
-    """Return how to get a host's variables as they are. To look for templates in them, where none can be, takes a tenth of a second a host."""
-    return getattr(hostvars, "raw_get", hostvars.__getitem__)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
 
 
 def resolve_stack(

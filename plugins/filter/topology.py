@@ -11,8 +11,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _compare, _topology_draw
+from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
 
-Vars = Mapping[str, Mapping[str, Any]]
 Groups = Mapping[str, list[str]]
 
 
@@ -21,10 +21,9 @@ def gpu_topology_draw(facts: Mapping[str, Any]) -> str:
     return _topology_draw.draw(facts)
 
 
-def _observed(hosts: list[str], hostvars: Vars) -> dict[str, Any]:
+def _observed(hosts: list[str], hostvars: HostVars) -> dict[str, Any]:
     """Return what is known of each host: what a role of this collection observed last, else what the play has gathered itself."""
-    # What a module returned holds no templates, and to look for them would take ten times as long as the comparison.
-    get = getattr(hostvars, "raw_get", hostvars.__getitem__)
+    get = raw(hostvars)
     found = {}
     for host in hosts:
         known = get(host)
@@ -33,7 +32,7 @@ def _observed(hosts: list[str], hostvars: Vars) -> dict[str, Any]:
     return found
 
 
-def odd_ones_out(hosts: list[str], hostvars: Vars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
+def odd_ones_out(hosts: list[str], hostvars: HostVars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return which hosts differ from their siblings, and in what."""
     # Ansible would tell the cause, too, which says the same in more lines.
     try:
@@ -42,7 +41,7 @@ def odd_ones_out(hosts: list[str], hostvars: Vars, groups: Groups | None = None,
         raise AnsibleFilterError(str(error)) from None
 
 
-def odd_ones_out_table(hosts: list[str], hostvars: Vars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> list[str]:
+def odd_ones_out_table(hosts: list[str], hostvars: HostVars, groups: Groups | None = None, fields: Mapping[str, str] | None = None) -> list[str]:
     """Return the same as the lines of a table; a missing library is such a line, because a run needs no comparison."""
     if len(hosts) < 2:
         return []
