@@ -2,7 +2,7 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes the pages of docs/ that say what the catalog and the roles' argument specs say: compatibility.md and variables.md."""
+"""Writes the pages of docs/ that say what the catalog, the roles' argument specs and the schema of the facts say."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.common import CHECKOUT, say
+
+sys.path.insert(0, str(CHECKOUT / "collections"))
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 
 VARS = CHECKOUT / "roles" / "gpu_stack" / "vars" / "main"
 NOTE = "<!-- Written by `make docs` from {source}; change it there. -->\n"
@@ -157,7 +160,16 @@ def variables() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"compatibility.md": compatibility, "variables.md": variables}
+def facts() -> str:
+    """Return docs/facts.md: what is written there by hand, and between its two marks the table of the schema."""
+    rows = [(f"`{path}`", types, meaning) for path, types, meaning in _facts_schema.FIELDS]
+    begin, end = "<!-- fields -->\n", "<!-- end of fields -->\n"
+    before, _, rest = (CHECKOUT / "docs" / "facts.md").read_text().partition(begin)
+    note = NOTE.format(source="`plugins/plugin_utils/_facts_*.py`")
+    return before + begin + note + "\n" + table(("field", "type", "meaning"), rows) + end + rest.partition(end)[2]
+
+
+PAGES = {"compatibility.md": compatibility, "variables.md": variables, "facts.md": facts}
 
 
 def main() -> int:

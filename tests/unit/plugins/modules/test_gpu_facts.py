@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -19,24 +18,8 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 from fixtures.sysfs_host import KERNEL, Host, report
-
-PAGE = Path(__file__).parents[4] / "docs/facts.md"
-# Mappings whose keys are data, and how docs/facts.md names those keys.
-MAPPINGS = {
-    "topology.gpu_gpu": "<address>",
-    "topology.gpu_gpu.<address>": "<address>",
-    "topology.gpu_nic": "<address>",
-    "topology.gpu_nic.<address>": "<nic>",
-    "topology.nearest_nics": "<address>",
-    "driver.on_disk": "<kernel>",
-    "volatile": "<address>",
-    "pytorch[].packages": "<name>",
-    "nccl.config": "<path>",
-    "managed": "<id>",
-}
-# Their content is described elsewhere: the managed kinds in their own table, the record by the role that writes it.
-OPAQUE = {"managed.<id>", "record"}
 
 
 @pytest.fixture
@@ -48,37 +31,34 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
-    """Every path below a value with the name of its type."""
-    if path in OPAQUE:
-        return {(path, "null")}
-    if isinstance(value, dict):
-        found: set[tuple[str, str]] = set()
-        for key, item in value.items():
-            name = MAPPINGS.get(path) or str(key)
-            found |= shape(item, f"{path}.{name}" if path else name)
-        return found
-    if isinstance(value, list):
-        return {entry for item in value for entry in shape(item, f"{path}[]")}
-    return {(path, "null" if value is None else type(value).__name__)}
-
-
-def documented() -> dict[str, set[str]]:
-    rows = re.findall(r"^\| `([^`]+)` \| ([a-z, ]+) \|", PAGE.read_text().split("## Managed things")[0], re.M)
-    assert len(rows) == len({path for path, _ in rows})
-    return {path: set(types.split(", ")) for path, types in rows}
-
-
-def test_the_page_describes_what_is_observed(host: Host) -> None:
-    page = documented()
+def test_the_schema_describes_what_is_observed(host: Host) -> None:
     facts = host.observe()
     (host.bin / "nvidia-smi").unlink()
     bare = host.observe()
-    seen = shape(facts) | shape(bare)
-    unknown = {f"{path}: {kind}" for path, kind in seen if kind not in page.get(path, set())}
-    assert not unknown, f"docs/facts.md lacks {sorted(unknown)}"
-    missing = set(page) - {path for path, _ in seen} - {path for path, kinds in page.items() if kinds == {"null"}}
-    assert missing == set(), f"docs/facts.md has fields that are not observed: {sorted(missing)}"
+    assert _facts_schema.violations(facts) + _facts_schema.violations(bare) == []
+    observed = {path for path, _ in _facts_schema.seen(facts) | _facts_schema.seen(bare)}
+    missing = {path for path, types, _ in _facts_schema.FIELDS if types != "null"} - observed
+    assert missing == set(), f"plugins/plugin_utils/_facts_*.py has fields that are not observed: {sorted(missing)}"
+
+
+def test_the_schema_names_each_field_once() -> None:
+    paths = [path for path, _, _ in _facts_schema.FIELDS]
+    assert sorted(set(paths)) == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"gpus": [{"colour": "green"}]}, ["gpus[].colour: str"]),
+        ({"gpus": [{"index": "0"}]}, ["gpus[].index: str"]),
+        ({"gpus": {"0": 1}}, ["gpus.0: int"]),
+        ({"host": {"name": None}}, ["host.name: null"]),
+        ({"topology": {"gpu_gpu": {"a": {"b": {"path": 3}}}}}, ["topology.gpu_gpu.<address>.<address>.path: int"]),
+        ({"more": 1}, ["more: int"]),
+    ],
+)
+def test_an_unannounced_shape_is_noticed(change: dict[str, Any], found: list[str]) -> None:
+    assert _facts_schema.violations(change) == found
 
 
 def test_a_healthy_host_has_no_problems(host: Host) -> None:
