@@ -32,8 +32,8 @@ NEXT = (("driver", _observe_driver), ("software", _observe_software))
 LAST = (("driver", _observe_smi),)
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
-    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "driver", "volatile",
-    "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
+    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "pcie_bridges", "iommu",
+    "numa_nodes", "driver", "volatile", "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
 )
 
 
