@@ -23,8 +23,6 @@ if t.TYPE_CHECKING:
 HEADER = 64
 EXTENDED = 0x100
 CAP_EXPRESS, EXT_ACS, EXT_ATS = 0x10, 0x000D, 0x000F
-# A list longer than its space leads in a circle.
-MOST_CAPS, MOST_EXTENDED = 48, 480
 ROLES = {0x4: "root_port", 0x5: "upstream", 0x6: "downstream"}
 # Bits of the ACS capability and control registers, in lspci's words.
 ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
@@ -58,33 +56,39 @@ class Space:
         if not (self.number(0x06) or 0) & 0x10:
             return None
         offset = (self.number(0x34, 1) or 0) & 0xFC
-        for _step in range(MOST_CAPS):
-            entry = self.number(offset) if offset >= HEADER else None
+        # A damaged list may lead in a circle.
+        been: t.Set[int] = set()
+        while offset >= HEADER and offset not in been:
+            been.add(offset)
+            entry = self.number(offset)
             if entry is None or entry & 0xFF == 0xFF:
-                return None
+                break
             if entry & 0xFF == wanted:
                 return offset
             offset = entry >> 8 & 0xFC
         return None
 
-    def extended(self, *wanted: int) -> dict[int, int]:
-        """Offsets of extended capabilities, by id; the first of each."""
-        found: dict[int, int] = {}
+    def extended(self, wanted: int) -> int | None:
+        """Offset of a capability of the extended list."""
+        been: t.Set[int] = set()
         offset = EXTENDED
-        for _step in range(MOST_EXTENDED):
-            entry = self.number(offset, 4) if offset >= EXTENDED else None
+        while offset >= EXTENDED and offset not in been:
+            been.add(offset)
+            entry = self.number(offset, 4)
             if not entry or entry == 0xFFFFFFFF:
                 break
-            if entry & 0xFFFF in wanted:
-                found.setdefault(entry & 0xFFFF, offset)
-                if len(found) == len(wanted):
-                    break
+            if entry & 0xFFFF == wanted:
+                return offset
             offset = entry >> 20 & 0xFFC
-        return found
+        return None
 
 
-def acs(able: int | None, control: int | None) -> dict[str, list[str]] | None:
-    """The ACS registers as names of what is there and of what is on."""
+def acs(space: Space, express: bool) -> dict[str, list[str]] | None:
+    """The ACS registers of a bridge as names of what is there and of what is on; None where the host hides the space that they are in."""
+    if express and space.number(EXTENDED, 4) is None:
+        return None
+    place = space.extended(EXT_ACS)
+    able, control = (space.number(place + 4), space.number(place + 6)) if place else (0, 0)
     if able is None or control is None:
         return None
     return {key: [name for bit, name in enumerate(ACS_BITS) if value >> bit & 1] for key, value in (("able", able), ("on", control))}
@@ -102,15 +106,14 @@ def settings(space: Space, virtual: bool = False) -> dict[str, t.Any]:
     control = space.number(express + 8) if express else None
     request = None if control is None or virtual else control >> 12 & 7
     bridge = bool((space.number(0x0E, 1) or 0) & 0x7F)
-    places = space.extended(EXT_ACS if bridge else EXT_ATS)
-    at_acs, at_ats = places.get(EXT_ACS), places.get(EXT_ATS)
+    at_ats = None if bridge else space.extended(EXT_ATS)
     ats = space.number(at_ats + 6) if at_ats else None
     return {
         "role": None if flags is None else ROLES.get(flags >> 4 & 0xF),
         # 6 and 7 are reserved.
         "max_read_request": 128 << request if request is not None and request < 6 else None,
         "ats": None if ats is None else bool(ats & 0x8000),
-        "acs": acs(space.number(at_acs + 4), space.number(at_acs + 6)) if at_acs else {"able": [], "on": []},
+        "acs": acs(space, express is not None) if bridge else {"able": [], "on": []},
     }
 
 

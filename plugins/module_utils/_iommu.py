@@ -31,7 +31,7 @@ def scan(system: System, gpus: list[dict[str, t.Any]]) -> dict[str, t.Any]:
     """C({present, options}); each GPU gets C(iommu_group) and C(iommu_type), the type of its group's domain in the kernel's words."""
     for gpu in gpus:
         group = system.link("%s/%s/iommu_group" % (_pci.DEVICES, gpu["address"]))
-        gpu["iommu_group"] = int(group) if group and group.isdigit() else None
+        gpu["iommu_group"] = int(group) if group and group.isdecimal() else None
         gpu["iommu_type"] = system.read("%s/%s/type" % (GROUPS, group), 64) or None if gpu["iommu_group"] is not None else None
     return {
         "present": bool(system.names(GROUPS) or system.names("/sys/class/iommu")),

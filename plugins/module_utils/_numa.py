@@ -22,14 +22,14 @@ STATUS = "/proc/driver/nvidia/gpus/%s/numa_status"
 
 def memory_mib(text: str | None) -> int | None:
     """C(MemTotal) of a node's meminfo."""
-    found = re.search(r"\bMemTotal:\s*(\d+) kB", text or "")
+    found = re.search(r"\bMemTotal:\s*(\d{1,15}) kB", text or "")
     return int(found.group(1)) >> 10 if found else None
 
 
 def distances(text: str | None) -> list[int] | None:
     """The row of a node, in the order of the nodes; None when it is damaged."""
     words = (text or "").split()
-    return [int(word) for word in words] if words and all(word.isdigit() for word in words) else None
+    return [int(word) for word in words] if words and all(word.isdecimal() and len(word) < 6 for word in words) else None
 
 
 def scan(system: System) -> list[dict[str, t.Any]]:

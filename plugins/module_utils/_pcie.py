@@ -52,8 +52,7 @@ def scan(system: System, gpus: list[dict[str, t.Any]], nics: list[dict[str, t.An
     for address in dead:
         system.problem("%s does not answer on the PCI bus" % address)
     if hidden:
-        system.problem("the configuration space of %d PCI devices shows its header only (root may read more): their ACS, ATS and read request "
-                       "settings are not known" % hidden)
+        system.problem("%d PCI devices do not show their whole configuration space (root may see it): their settings are not known" % hidden)
     return bridges
 
 
@@ -62,4 +61,5 @@ def _settings(system: System, address: str, virtual: bool = False) -> dict[str, 
     with _config_space.opened(system, "%s/%s" % (_pci.DEVICES, address)) as space:
         if space is None:
             return {**_config_space.UNKNOWN, "hidden": False, "dead": False}
-        return {**_config_space.settings(space, virtual), "hidden": not space.dead and not space.whole, "dead": space.dead}
+        found = _config_space.settings(space, virtual)
+        return {**found, "hidden": not space.dead and found["acs"] is None, "dead": space.dead}

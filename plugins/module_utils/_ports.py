@@ -62,7 +62,7 @@ def gids(system: System, folder: str) -> list[dict[str, t.Any]]:
 def scan(system: System, folder: str) -> list[dict[str, t.Any]]:
     """The ports below the folder of a device, by number; LIDs of InfiniBand only."""
     ports = []
-    for number in sorted(int(name) for name in system.names(folder + "/ports") if name.isdigit()):
+    for number in sorted(int(name) for name in system.names(folder + "/ports") if name.isdecimal()):
         port = "%s/ports/%d" % (folder, number)
         layer = system.read(port + "/link_layer", 64) or None
         infiniband = layer == "InfiniBand"

@@ -42,8 +42,8 @@ def rails(gpus: list[dict[str, t.Any]], nics: list[dict[str, t.Any]], topology: 
 
 
 def _give(number: int, near: list[list[str]], owner: dict[str, int], tried: set[str]) -> bool:
-    """Give a GPU one of its NICs, moving others to another of theirs where that is needed."""
-    for name in near[number]:
+    """Give a GPU one of its NICs: a free one, or else one whose owner can take another of its own."""
+    for name in sorted(near[number], key=lambda one: one in owner):
         if name not in tried:
             tried.add(name)
             if name not in owner or _give(owner[name], near, owner, tried):
