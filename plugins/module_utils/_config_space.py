@@ -38,8 +38,8 @@ class Space:
 
     @property
     def dead(self) -> bool:
-        """True for a function that is not there any more."""
-        return self._header[:4] == b"\xff" * 4
+        """True for a function that is not there any more; of a virtual one vendor and device alone read as ones."""
+        return self._header == b"\xff" * HEADER
 
     @property
     def whole(self) -> bool:

@@ -66,6 +66,10 @@ def test_nothing_is_known_of_a_header_alone_or_of_ones(data: bytes) -> None:
     assert of(data).dead is (data[:1] == b"\xff")
 
 
+def test_a_virtual_function_is_not_dead() -> None:
+    assert settings(of(changed(space(ENDPOINT, ats=0x8000), 0, "<HH", 0xFFFF, 0xFFFF)), virtual=True)["ats"] is True
+
+
 def test_a_virtual_function_has_no_read_request_of_its_own() -> None:
     found = settings(of(space(ENDPOINT, request=0, ats=0x8000)), virtual=True)
     assert (found["max_read_request"], found["ats"]) == (None, True)

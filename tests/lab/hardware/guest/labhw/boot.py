@@ -15,15 +15,16 @@ from .faces import NULL_DEVICE, PROC_DRIVER, driver_files
 from .machine import Machine
 from .render import modalias, sysfs
 from .render_net import home_of
+from .render_rdma import rdma
 from .state import DMESG, FOLDER, changing, log, read
 
 MODPROBE = "/sbin/modprobe"
 # Folders of which nothing of the machine under the lab may be seen. One that the host does not have itself is hidden: a class
 # exists only once a driver made it.
 OPAQUE = ("devices/system/node", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/dmi", "class/pci_bus",
-          "class/nvme", "class/drm")  # fmt: skip
+          "class/nvme", "class/drm", "class/iommu", "kernel/iommu_groups")  # fmt: skip
 # Overlays of sysfs. All of /sys in one would hide the control groups.
-OVERLAYS = ("devices", "class", "module")
+OVERLAYS = ("devices", "class", "module", "kernel")
 EFI_VARIABLE = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
@@ -84,6 +85,7 @@ def _sysfs(machine: Machine) -> None:
     tree.write(root, drawn)
     os.makedirs(f"{root}/module", exist_ok=True)
     os.makedirs(f"{root}/class", exist_ok=True)
+    os.makedirs(f"{root}/kernel", exist_ok=True)
     for folder in OPAQUE:
         if os.path.isdir(f"{root}/{folder}"):
             _opaque(f"{root}/{folder}")
@@ -166,7 +168,7 @@ def _rdma_devices(machine: Machine) -> None:
     if not machine.rdma:
         return
     os.makedirs("/dev/infiniband", exist_ok=True)
-    names = [f"{kind}{number}" for kind in ("uverbs", "umad") for number in range(len(machine.rdma))]
+    names = sorted(path.rsplit("/", 1)[1] for path in rdma(machine) if path.startswith(("class/infiniband_verbs/u", "class/infiniband_mad/u")))
     for name in [*names, "rdma_cm"]:
         os.mknod(f"/dev/infiniband/{name}", stat.S_IFCHR | 0o666, NULL_DEVICE)
 

@@ -90,6 +90,11 @@ class Machine:
         self.switch_managers: list[str] = [
             function["address"] for function in self.pci if any(SWITCH_MANAGEMENT in text for text in (function["vpd"] or {}).values())
         ]
+        # Virtual functions of a card, by the address of the function that they are of: one in the same slot.
+        cards = {function["address"].rsplit(".", 1)[0]: function["address"] for function in self.pci if function["sriov"] is not None}
+        self.physical: dict[str, str] = {
+            function["address"]: cards[function["address"].rsplit(".", 1)[0]] for function in self.pci if function["virtual"]
+        }
         self.nvlink: Entry | None = description["nvlink"]
         self.rdma: list[Entry] = [self._port(entry) for entry in description["rdma"]]
         self.interfaces: list[Entry] = description["interfaces"]
@@ -100,7 +105,12 @@ class Machine:
         return any(fault["kind"] == kind and target in (None, fault["target"]) for fault in self.faults)
 
     def _port(self, entry: Entry) -> Entry:
-        """Add the state of an RDMA device's port: state, physical state, rate in Gbit/s."""
+        """Add the state of an RDMA device's first port: state, physical state, rate in Gbit/s. Its other ports never change."""
+        others = [
+            {**port, **({"state": "1: DOWN", "physical": "3: Disabled", "gbps": 10} if port.get("down") else {"state": "4: ACTIVE", "physical": "5: LinkUp"})}
+            for port in entry["more_ports"]
+        ]
+        entry = {**entry, "more_ports": others}
         down = next((fault for fault in self.faults if fault["kind"] == "ib-down" and fault["target"] == entry["name"]), None)
         half = self.has("nic-half-rate", entry["name"])
         gbps = entry["gbps"] // 2 if half else entry["gbps"]
