@@ -46,8 +46,10 @@ def mark(system: System, facts: dict[str, t.Any]) -> None:
         # The functions of a card share its data.
         card = nic["address"].rsplit(".", 1)[0]
         if card not in asked:
-            data = system.read_bytes("%s/%s/vpd" % (_pci.DEVICES, nic["address"]), ENOUGH, True)
-            asked[card] = MARK in data if data else None
+            path = "%s/%s/vpd" % (_pci.DEVICES, nic["address"])
+            data = system.read_bytes(path, ENOUGH, True)
+            # A device without such data has no file.
+            asked[card] = MARK in data if data else None if system.exists(path) else False
         nic["nvlink_bridge"] = asked[card]
         silent += asked[card] is None
     if silent:

@@ -113,7 +113,9 @@ def test_the_domain_of_each_gpu(tree: Tree) -> None:
     assert [(gpu["iommu_group"], gpu["iommu_type"]) for gpu in facts["gpus"][:4]] == [(0, "DMA-FQ"), (None, None), (7, None), (None, None)]
 
 
-@pytest.mark.parametrize(("folder", "present"), [("kernel/iommu_groups/0", True), ("class/iommu/dmar0", True), ("kernel/iommu_groups", False), ("x", False)])
+@pytest.mark.parametrize(
+    ("folder", "present"), [("kernel/iommu_groups/0", True), ("class/iommu/dmar0", True), ("kernel/iommu_groups", False), ("x", False)]
+)
 def test_whether_there_is_an_iommu(tmp_path: Path, folder: str, present: bool) -> None:
     (tmp_path / "sys" / folder).mkdir(parents=True)
     assert _iommu.scan(System(str(tmp_path)), [])["present"] is present
@@ -134,7 +136,8 @@ def test_memory_of_a_node(text: str | None, expected: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("10 21", [10, 21]), ("10", [10]), ("10 x", None), ("10 -1", None), ("\u00b2", None), ("9" * 5000, None), ("", None), (None, None)]
+    ("text", "expected"),
+    [("10 21", [10, 21]), ("10", [10]), ("10 x", None), ("10 -1", None), ("\u00b2", None), ("9" * 5000, None), ("", None), (None, None)],
 )
 def test_distances(text: str | None, expected: list[int] | None) -> None:
     assert _numa.distances(text) == expected
@@ -190,12 +193,14 @@ def test_functions_that_manage_switches(unseen: Tree) -> None:
 
 
 def test_a_function_that_keeps_silent_is_not_known(unseen: Tree) -> None:
-    for data in (b"", None):
-        path = unseen.root / "sys/bus/pci/devices/0000:e8:00.0/vpd"
-        path.unlink() if data is None else path.write_bytes(data)
-        reasons, found = marked(unseen)
-        assert reasons == ["2 RDMA devices may be those that manage NVSwitches: their vital product data cannot be read (root may)"]
-        assert [name for name, answer in found.items() if answer is None] == ["mlx5_20", "mlx5_21"]
+    path = unseen.root / "sys/bus/pci/devices/0000:e8:00.0/vpd"
+    path.write_bytes(b"")
+    reasons, found = marked(unseen)
+    assert reasons == ["2 RDMA devices may be those that manage NVSwitches: their vital product data cannot be read (root may)"]
+    assert [name for name, answer in found.items() if answer is None] == ["mlx5_20", "mlx5_21"]
+    # No such data at all is an answer.
+    path.unlink()
+    assert marked(unseen) == ([], dict.fromkeys(found, False))
 
 
 def test_only_few_devices_are_asked(unseen: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +214,9 @@ def test_only_few_devices_are_asked(unseen: Tree, monkeypatch: pytest.MonkeyPatc
     whole = {"gpus": [1], "nvswitches": [], "nics": [dict(nic), *({**nic, **other} for other in others)], "topology": paths}
     _vpd.mark(System(str(unseen.root)), whole)
     assert asked == ["/sys/bus/pci/devices/0000:01:00.0/vpd"]
-    for change in ({"gpus": []}, {"nvswitches": [1]}):
-        facts = {**whole, **change, "nics": [dict(nic)]}
+    changes: list[dict[str, Any]] = [{"gpus": []}, {"nvswitches": [1]}]
+    for change in changes:
+        facts: dict[str, Any] = {**whole, **change, "nics": [dict(nic)]}
         _vpd.mark(System(str(unseen.root)), facts)
         assert facts["nics"][0]["nvlink_bridge"] is False
     assert len(asked) == 1

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 OFFERED = ["SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "DirectTrans"]
-NOTHING = {"able": [], "on": []}
+NOTHING: dict[str, list[str]] = {"able": [], "on": []}
 
 
 def of(data: bytes) -> Space:
@@ -50,7 +50,7 @@ def changed(data: bytes, offset: int, form: str, *values: int) -> bytes:
         pytest.param(changed(space(ENDPOINT), 0x34, "<B", 0x10), None, None, None, NOTHING, id="a list in the header"),
         pytest.param(changed(space(ENDPOINT), 0x9C, "<BB", 0xFF, 0xFF), None, None, None, NOTHING, id="a list of ones"),
         pytest.param(changed(space(ENDPOINT, ats=0x8000), 0x100, "<I", 1 | 0x100 << 20), None, 512, None, NOTHING, id="an extended list in a circle"),
-        pytest.param(changed(space(ENDPOINT, ats=0x8000), 0x100, "<I", 1 | 0x40 << 20), None, 512, None, NOTHING, id="an extended list that leads back"),
+        pytest.param(changed(space(ENDPOINT, ats=0x8000), 0x100, "<I", 1 | 0x40 << 20), None, 512, None, NOTHING, id="an extended list led back"),
         pytest.param(changed(space(ENDPOINT, ats=0x8000), 0x100, "<I", 0xFFFFFFFF), None, 512, None, NOTHING, id="an extended list of ones"),
         pytest.param(changed(space(DOWNSTREAM, able=ALL_ACS), 0x100, "<I", 1 | 0xFFC << 20)[:0xFFE], "downstream", 512, None, NOTHING, id="cut off"),
         pytest.param(changed(space(DOWNSTREAM), 0x100, "<I", 0xD | 1 << 16)[:0x106], "downstream", 512, None, None, id="ACS cut off"),

@@ -25,7 +25,7 @@ IDENTITY = ("vendor", "class")
 RUBBISH = st.one_of(
     st.binary(max_size=200),
     st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass")),
-    st.sampled_from([b"", b"\0", b"\n", b"-1\n", b"\xb2\n", "\u00b2".encode(), b"9" * 6000, b"0x\n", b"4: \n", b"\xff" * 4096, b"nan", b"1e999 Gb/sec"]),
+    st.sampled_from([b"", b"\0", b"\n", b"-1\n", "\u00b2".encode(), b"9" * 6000, b"0x\n", b"4: \n", b"\xff" * 4096, b"nan", b"1e999 Gb/sec"]),
 )
 
 

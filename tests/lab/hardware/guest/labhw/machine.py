@@ -106,10 +106,8 @@ class Machine:
 
     def _port(self, entry: Entry) -> Entry:
         """Add the state of an RDMA device's first port: state, physical state, rate in Gbit/s. Its other ports never change."""
-        others = [
-            {**port, **({"state": "1: DOWN", "physical": "3: Disabled", "gbps": 10} if port.get("down") else {"state": "4: ACTIVE", "physical": "5: LinkUp"})}
-            for port in entry["more_ports"]
-        ]
+        unused = {"state": "1: DOWN", "physical": "3: Disabled", "gbps": 10}
+        others = [{**port, "state": "4: ACTIVE", "physical": "5: LinkUp", **(unused if port.get("down") else {})} for port in entry["more_ports"]]
         entry = {**entry, "more_ports": others}
         down = next((fault for fault in self.faults if fault["kind"] == "ib-down" and fault["target"] == entry["name"]), None)
         half = self.has("nic-half-rate", entry["name"])

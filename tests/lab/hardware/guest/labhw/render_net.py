@@ -51,7 +51,6 @@ def _files(machine: Machine, interface: Entry, index: int) -> Tree:
         "type": TYPES.get(kind, TYPES["ethernet"]),
         "mtu": "2044" if infiniband else "1500",
         "operstate": "up" if up else "down",
-        "carrier": "1" if up else "0",
         "flags": hex(flags),
         "ifindex": str(index),
         "iflink": str(index),
@@ -61,6 +60,9 @@ def _files(machine: Machine, interface: Entry, index: int) -> Tree:
         "uevent": f"{more}INTERFACE={interface['name']}\nIFINDEX={index}",
         "subsystem": Link("class/net"),
     }
+    if up:
+        # The kernel refuses to read it of an interface that is not up.
+        tree["carrier"] = "1"
     if interface["at"]:
         tree["device"] = Link(f"devices/{machine.sysfs_path(interface['at'])}")
     if master:
