@@ -61,7 +61,7 @@ class Space:
         while offset >= HEADER and offset not in been:
             been.add(offset)
             entry = self.number(offset)
-            if entry is None or entry & 0xFF == 0xFF:
+            if entry is None:
                 break
             if entry & 0xFF == wanted:
                 return offset
@@ -75,7 +75,7 @@ class Space:
         while offset >= EXTENDED and offset not in been:
             been.add(offset)
             entry = self.number(offset, 4)
-            if not entry or entry == 0xFFFFFFFF:
+            if entry is None:
                 break
             if entry & 0xFFFF == wanted:
                 return offset

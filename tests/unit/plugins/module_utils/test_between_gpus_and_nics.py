@@ -95,7 +95,7 @@ def test_a_flat_bus_has_no_bridges(tmp_path: Path) -> None:
     [
         ("BOOT_IMAGE=/vmlinuz ro iommu=pt intel_iommu=on quiet", ["iommu=pt", "intel_iommu=on"]),
         ("amd_iommu=off iommu.passthrough=1 iommu.strict=0", ["amd_iommu=off", "iommu.passthrough=1", "iommu.strict=0"]),
-        ("root=/dev/iommu=pt noiommu xiommu quiet", []),
+        ("root=/dev/iommu=pt noiommu noiommu=1 quiet", []),
         ("", []),
         (None, []),
     ],
@@ -205,15 +205,21 @@ def test_a_function_that_keeps_silent_is_not_known(unseen: Tree) -> None:
 
 def test_only_few_devices_are_asked(unseen: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(System, "read_bytes", lambda _self, path, *_more: asked.append(path) if path.endswith("/vpd") else None)
+
+    def read_bytes(_system: System, path: str, *_more: Any) -> bytes:
+        asked.append(path)
+        return _vpd.MARK
+
+    monkeypatch.setattr(System, "read_bytes", read_bytes)
     nic = {"name": "a", "address": "0000:01:00.0", "vendor_id": "15b3", "device_id": "1021", "link_layer": "InfiniBand", "virtual_function": False}
     paths = {"gpu_nic": {"g": {"a": {"path": "NODE"}, "near": {"path": "PIX"}, "far": {"path": None}}}}
     others: list[dict[str, Any]] = [
         {"name": "near"}, {"link_layer": "Ethernet"}, {"vendor_id": "1d0f"}, {"device_id": "101b"}, {"virtual_function": True}, {"address": None},
     ]  # fmt: skip
-    whole = {"gpus": [1], "nvswitches": [], "nics": [dict(nic), *({**nic, **other} for other in others)], "topology": paths}
+    whole: dict[str, Any] = {"gpus": [1], "nvswitches": [], "nics": [dict(nic), *({**nic, **other} for other in others)], "topology": paths}
     _vpd.mark(System(str(unseen.root)), whole)
     assert asked == ["/sys/bus/pci/devices/0000:01:00.0/vpd"]
+    assert [nic["nvlink_bridge"] for nic in whole["nics"]] == [True] + [False] * len(others)
     changes: list[dict[str, Any]] = [{"gpus": []}, {"nvswitches": [1]}]
     for change in changes:
         facts: dict[str, Any] = {**whole, **change, "nics": [dict(nic)]}

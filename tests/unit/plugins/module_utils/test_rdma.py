@@ -62,6 +62,7 @@ def test_lid(number: int | None, expected: int | None) -> None:
         pytest.param({0: LOCAL, 1: LOCAL, 2: IPV4, 3: IPV4, 4: ZERO}, [0, 1, 2, 3], id="RoCE"),
         pytest.param({0: LOCAL, **dict.fromkeys(range(1, 8), ZERO), 8: IPV4}, [0, 8], id="a gap of seven"),
         pytest.param({0: LOCAL, **dict.fromkeys(range(1, 9), ZERO), 9: IPV4}, [0], id="a gap of eight ends it"),
+        pytest.param({0: LOCAL, 6: IPV4, 12: IPV4}, [0, 6, 12], id="two gaps of five"),
         pytest.param({0: "", 1: "fe80::1", 2: "FE80" + LOCAL[4:], 3: LOCAL + ":0000", 4: LOCAL}, [4], id="damaged rows"),
     ],
 )
@@ -144,7 +145,8 @@ def test_a_device_over_a_bond_names_the_ports_of_both(tree: Tree) -> None:
     for number, (name, place) in enumerate((("eth0", "10/0000:11:00.0"), ("eth1", "10/0000:11:00.1"), ("eth2", "20/0000:21:00.0")), 2):
         tree.interface(name, number)
         tree.link(f"/sys/class/net/{name}/device", f"/sys/devices/pci0000:{place}")
-    tree.bond("bond0", 9, "eth0", "eth1", "gone")
+    tree.interface("tap0", 8)
+    tree.bond("bond0", 9, "eth0", "eth1", "tap0", "gone")
     tree.gid("mlx5_bond_0", 0, LOCAL, "RoCE v2", "bond0")
     tree.gid("mlx5_2", 0, LOCAL, "RoCE v2", "eth2")
     host = system(tree)
