@@ -19,7 +19,10 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
+from fixtures import smi
 from fixtures.sysfs_host import KERNEL, Host, report
+
+DIVIDED = [(1, 0, "40448 MiB"), (2, 0, "40448 MiB")]
 
 
 @pytest.fixture
@@ -31,12 +34,24 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
+def divide(host: Host) -> None:
+    """Let the first GPU be in MIG mode, the second one's memory have retired pages, and every section of the report have something to say."""
+    gpus = [smi.gpu(address, number, DIVIDED if number == 0 else ()) for number, address in enumerate(host.addresses)]
+    gpus[1:] = [text.replace("<current_mig>Enabled", "<current_mig>Disabled").replace(">N/A</retired_count>", ">0</retired_count>") for text in gpus[1:]]
+    host.says("xml", smi.report(gpus))
+    host.says("list", smi.listing(host.addresses, ["3g.40gb", "1c.3g.40gb"]))
+    host.says("gpu_instances", smi.GPU_INSTANCES)
+    host.says("compute_instances", smi.COMPUTE_INSTANCES)
+
+
 def test_the_schema_describes_what_is_observed(host: Host) -> None:
-    facts = host.observe()
+    found = [host.observe()]
+    divide(host)
+    found.append(host.observe())
     (host.bin / "nvidia-smi").unlink()
-    bare = host.observe()
-    assert _facts_schema.violations(facts) + _facts_schema.violations(bare) == []
-    observed = {path for path, _ in _facts_schema.seen(facts) | _facts_schema.seen(bare)}
+    found.append(host.observe())
+    assert [violation for facts in found for violation in _facts_schema.violations(facts)] == []
+    observed = {path for facts in found for path, _ in _facts_schema.seen(facts)}
     missing = {path for path, types, _ in _facts_schema.FIELDS if types != "null"} - observed
     assert missing == set(), f"plugins/plugin_utils/_facts_*.py has fields that are not observed: {sorted(missing)}"
 
@@ -75,7 +90,8 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     assert driver["fabric_manager"] == {"version": "580.178.04", "active": True}
     assert [reason["id"] for reason in driver["reboot_reasons"]] == ["asked_by_packages"]
     assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
-    assert facts["volatile"][host.addresses[0]] == {"power_limit_w": 700.0, "mig": "disabled", "compute_mode": "Default"}
+    volatile = facts["volatile"][host.addresses[0]]
+    assert (volatile["power_limit_w"], volatile["mig"], volatile["compute_mode"], volatile["mig_geometry"]) == (700.0, "disabled", "Default", [])
     assert facts["limits"]["memlock"]["service"] == "unlimited"
     assert facts["managed"] == {
         "package:nvidia-driver-cuda": {"version": "580.178.04-1"},
@@ -210,7 +226,6 @@ def test_links_from_gpu_to_gpu_are_counted_for_each_pair(host: Host) -> None:
         peers += "".join(f"\t Link {link}: Remote Device 0000{host.addresses[m].upper()}: Link 0\n" for link, m in enumerate(ends))
     host.says("links", status)
     host.says("peers", peers)
-    host.program("nvidia-smi", f'cd {host.bin.parent}; case "$2" in -s) cat links;; -R) cat peers;; *) cat xml;; esac')
     facts = host.observe()
     row = facts["topology"]["gpu_gpu"][host.addresses[0]]
     assert [row[address]["nvlinks"] for address in host.addresses[1:]] == [1, 0, 0, 0, 0, 0, 2]
