@@ -110,8 +110,9 @@ def merge(gpus: dict[str, dict[str, t.Any]], paths: dict[str, dict[str, dict[str
     C(gpus) are facts by address, C(paths) is C(topology.gpu_gpu). SYS is also what NVML says of GPUs whose place it does not know.
     """
     clashes: list[str] = []
+    other_paths: list[str] = []
 
-    def put(place: dict[str, t.Any], key: str, value: t.Any, what: str) -> bool:
+    def put(place: dict[str, t.Any], key: str, value: t.Any, what: str, clashes: list[str] = clashes) -> bool:
         if value is not None and place[key] is not None and place[key] != value:
             clashes.append("%s is %s for NVML and %s otherwise" % (what, value, place[key]))
         new = place[key] is None and value is not None
@@ -132,6 +133,8 @@ def merge(gpus: dict[str, dict[str, t.Any]], paths: dict[str, dict[str, dict[str
         for other, entry in paths.get(address, {}).items():
             path = about.paths.get(other)
             known = path if entry["path"] is not None or path != "SYS" else None
-            if put(entry, "path", known, "the path from %s to %s" % (address, other)):
+            if put(entry, "path", known, "the path from %s to %s" % (address, other), other_paths):
                 entry["source"] = "sysfs, NVML"
+    if other_paths:
+        clashes.append(other_paths[0] + (", and %d more" % (len(other_paths) - 1) if other_paths[1:] else ""))
     return clashes

@@ -37,7 +37,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 def divide(host: Host) -> None:
     """Let the first GPU be in MIG mode, the second one's memory have retired pages, and every section of the report have something to say."""
     gpus = [smi.gpu(address, number, DIVIDED if number == 0 else ()) for number, address in enumerate(host.addresses)]
-    gpus[1:] = [text.replace("<current_mig>Enabled", "<current_mig>Disabled").replace(">N/A</retired_count>", ">0</retired_count>") for text in gpus[1:]]
+    whole = (text.replace("<current_mig>Enabled", "<current_mig>Disabled") for text in gpus[1:])
+    gpus[1:] = [text.replace(">N/A</retired_count>", ">0</retired_count>") for text in whole]
     host.says("xml", smi.report(gpus))
     host.says("list", smi.listing(host.addresses, ["3g.40gb", "1c.3g.40gb"]))
     host.says("gpu_instances", smi.GPU_INSTANCES)
