@@ -103,5 +103,6 @@ def test_one_that_cannot_be_killed_holds_nobody() -> None:
 
 
 def test_without_a_further_process_it_goes_in_this_one() -> None:
-    told, failure, _ = run('tell("facts", os.getpid() == home)', "import os\nhome = os.getpid()\ndef fork(): raise OSError(11, 'no')\nos.fork = fork\n")
+    before = "import os\nhome = os.getpid()\ndef fork(): raise OSError(11, 'no')\nos.fork = fork\n"
+    told, failure, _ = run('tell("facts", os.getpid() == home)', before)
     assert (told, failure) == ({"facts": True}, None)

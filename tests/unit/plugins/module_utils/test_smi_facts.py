@@ -40,7 +40,8 @@ def test_every_field() -> None:
         "mig_mode": "enabled",
         "mig_devices": 2,
         "mig": [
-            {"index": number, "gpu_instance": number + 1, "compute_instance": 0, "memory_mib": 40448, "multiprocessors": 60, "profile": None, "uuid": None}
+            {"index": number, "gpu_instance": number + 1, "compute_instance": 0, "memory_mib": 40448, "multiprocessors": 60,
+             "profile": None, "uuid": None}
             for number in (0, 1)
         ],
         "persistence_mode": True,
@@ -93,11 +94,12 @@ def test_a_gpu_that_says_nothing_has_no_facts(nothing: str) -> None:
         (("ecc_errors/volatile/dram_uncorrectable=2", "ecc_errors/volatile/sram_uncorrectable=1"), 3),
         (("ecc_errors/volatile/sram_uncorrectable_parity=1", "ecc_errors/volatile/sram_uncorrectable_secded=4"), 5),
         (("ecc_errors/volatile/double_bit/device_memory=2", "ecc_errors/volatile/double_bit/total=3"), 3),
-        (("ecc_errors/volatile/double_bit/device_memory=2", "ecc_errors/volatile/double_bit/l2_cache=1", "ecc_errors/volatile/double_bit/cbu=N/A"), 3),
+        (("ecc_errors/volatile/double_bit/device_memory=2", "ecc_errors/volatile/double_bit/l2_cache=1",
+          "ecc_errors/volatile/double_bit/cbu=N/A"), 3),
         (("ecc_errors/volatile/double_bit/total=N/A", "ecc_errors/volatile/single_bit/total=7"), None),
         (("ecc_errors/volatile/dram_correctable=9",), None),
     ],
-)
+)  # fmt: skip
 def test_uncorrected_errors_of_each_generation(entries: tuple[str, ...], count: int | None) -> None:
     assert facts("ecc_mode/current_ecc=Enabled", *entries)[0]["ecc"]["volatile_uncorrected"] == count
 
