@@ -29,8 +29,10 @@ LIE = {"schema": 1, "boot_id": "00000000-0000-4000-8000-000000000000", "driver":
 def play(folder: Path, text: str, **settings: str) -> str:
     """Run a playbook on this machine and return its output."""
     (folder / "play.yml").write_text(text)
+    (folder / "ansible.cfg").touch()
     env = {
-        **os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_CONFIG": "/dev/null", "ANSIBLE_HOME": str(folder / "home"),
+        **os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "ANSIBLE_NOCOLOR": "1", **settings,
     }  # fmt: skip
     command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-c", "local",
@@ -65,12 +67,24 @@ def test_called_in_check_mode_without_other_facts(tmp_path: Path) -> None:
     assert "changed=0" in output
 
 
+TELL_LIES = f"""
+- name: Leave facts of another driver and another boot, as an earlier play may
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Lie
+      ansible.builtin.set_fact:
+        gpu_fleet: {json.dumps(LIE)}
+        cacheable: true
+"""
+
+
 def cached(folder: Path) -> dict[str, str]:
-    """Put a lie into a cache of facts, and return the settings that use it."""
-    (folder / "cache").mkdir()
-    (folder / "cache/localhost").write_text(json.dumps({"gpu_fleet": LIE, "gathering": "cached"}))
-    return {"ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(folder / "cache"),
-            "ANSIBLE_GATHERING": "smart"}  # fmt: skip
+    """Let a cache of facts lie, and return the settings that use it."""
+    settings = {"ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(folder / "cache"),
+                "ANSIBLE_GATHERING": "smart"}  # fmt: skip
+    play(folder, TELL_LIES, **settings)
+    return settings
 
 
 def test_a_lying_cache_is_believed_by_who_reads_it_and_mended_by_who_observes(tmp_path: Path) -> None:
@@ -83,15 +97,6 @@ def test_a_lying_cache_is_believed_by_who_reads_it_and_mended_by_who_observes(tm
 
 # The way of the roles: what they register is theirs, whatever facts of the name there are.
 ROLE = """
-- name: Lie
-  hosts: all
-  gather_facts: false
-  tasks:
-    - name: Inject facts as an earlier play may
-      ansible.builtin.set_fact:
-        gpu_fleet: "{{ lie }}"
-        ansible_facts: {gpu_fleet: "{{ lie }}"}
-        cacheable: true
 - name: Observe as the roles do
   hosts: all
   gather_facts: false
@@ -109,5 +114,6 @@ ROLE = """
 
 
 def test_roles_see_what_they_observed_and_no_cached_or_injected_fact(tmp_path: Path) -> None:
-    text = ROLE.replace("  gather_facts: false\n", "  gather_facts: false\n  vars:\n    lie: " + json.dumps(LIE) + "\n", 1)
-    assert shown(play(tmp_path, text, **cached(tmp_path))) == HONEST
+    settings = cached(tmp_path)
+    assert shown(play(tmp_path, "- name: See\n  hosts: all\n  gather_facts: false\n  tasks:" + SHOW, **settings))["boot"] == LIE["boot_id"]
+    assert shown(play(tmp_path, TELL_LIES + ROLE, **settings)) == HONEST
