@@ -268,6 +268,7 @@ def test_subsets(host: Host, subset: str, present: set[str], absent: set[str]) -
     assert facts["problems"] == []
     assert {key for key in present if facts[key] is None} == set()
     assert {key for key in absent if facts[key] is not None} == set()
+    assert set(facts) == set(_observe.FIELDS) | {"schema", "problems"}
     assert facts["host"]["distribution"] == "debian"
 
 
@@ -296,10 +297,57 @@ def test_the_module_observes_this_machine_also_in_check_mode() -> None:
     assert facts["driver"] is None
 
 
-def test_an_unknown_group_is_refused() -> None:
-    result = run_module({"gather_subset": ["gpus"]})
+ALL = {"hardware", "driver", "software", "managed"}
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        ([], ALL),
+        (["all"], ALL),
+        (["min"], set()),
+        (["!all"], set()),
+        (["min", "hardware"], {"hardware"}),
+        (["all", "min"], ALL),
+        (["!driver"], ALL - {"driver"}),
+        (["!driver", "!managed"], {"hardware", "software"}),
+        (["all", "!driver"], ALL - {"driver"}),
+        (["driver", "software", "!driver"], {"software"}),
+        (["!driver", "driver"], set()),
+        (["hardware", "!all"], set()),
+        (["hardware", "driver"], {"hardware", "driver"}),
+    ],
+)
+def test_groups_that_are_asked_for(names: list[str], groups: set[str]) -> None:
+    assert _observe.chosen(names) == groups
+
+
+@pytest.mark.parametrize("name", ["gpus", "!gpus", "!!driver", "!min", "!", "", "xall", "Driver", "!Driver"])
+def test_an_unknown_group_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="gather_subset has no group") as refusal:
+        _observe.chosen(["all", name])
+    assert repr(name) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gather_subset": ["gpus"]}, "gather_subset has no group 'gpus'; there are all, min, hardware, driver, software, managed"),
+        ({"timeout": 0}, "timeout is 0.0; it must be more than 0 seconds"),
+        ({"probe_timeout": -1}, "probe_timeout is -1.0; it must be more than 0 seconds"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
+    result = run_module(arguments)
     assert result["failed"] is True
-    assert "gpus" in result["msg"]
+    assert words in result["msg"]
+
+
+@pytest.mark.parametrize("names", [["min"], ["!all"]])
+def test_the_least_that_is_always_there(names: list[str]) -> None:
+    facts = run_module({"gather_subset": names})["ansible_facts"]["gpu_fleet"]
+    assert {key for key, value in facts.items() if value is not None} - {"record"} == {"schema", "boot_id", "host", "problems"}
+    assert facts["problems"] == []
 
 
 @pytest.mark.parametrize("block", ["DOCUMENTATION", "EXAMPLES", "RETURN"])
