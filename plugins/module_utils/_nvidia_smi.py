@@ -23,8 +23,11 @@ NOTHING = (
 BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
 GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
 MIG_LINE = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d{1,4}):(?:\s*\(UUID: (MIG-[^)\s]+)\))?")
-LINK = re.compile(r"\s*Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)", re.I)
-PEER = re.compile(r"\s*Link (\d{1,4}): Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link \d+")
+LINK = re.compile(r"\s*Link (\d{1,4}): (?:(\d{1,9}(?:\.\d{1,9})?) GB/s|<?inactive>?)\s*$", re.I)
+# What was one of these before it was damaged.
+LIKE_ROW = re.compile(r"\bMIG \d|^\|\s*\d")
+LIKE_LINK = re.compile(r"\bLink \d|GB/s", re.I)
+PEER = re.compile(r"\s*Link (\d{1,4}): Remote Device ([0-9A-Fa-f:]{7,16}\.[0-7]): Link \d{1,4}\s*$")
 # Rows of "mig -lgi" and "mig -lci", whose titles differ by generation: GPU, (GPU instance,) profile, its id, the instance's id, placement.
 GPU_INSTANCE = re.compile(r"\|\s*(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4}):(\d{1,4})\s*\|\s*$")
 COMPUTE_INSTANCE = re.compile(r"\|\s*(\d{1,4})\s+(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})(?:\s+(\d{1,4}):(\d{1,4}))?\s*\|\s*$")
@@ -141,20 +144,24 @@ def read_list(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
         elif gpu:
             gpus.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3), "mig": []})
         elif mig and gpus:
+            if any(known["index"] == int(mig.group(2)) for known in gpus[-1]["mig"]):
+                problems.append("GPU %d has MIG device %s twice: a line is lost" % (gpus[-1]["index"], mig.group(2)))
             gpus[-1]["mig"].append({"index": int(mig.group(2)), "profile": mig.group(1), "uuid": mig.group(3)})
         elif mig:
             problems.append("a MIG device stands before any GPU")
     return gpus, problems or ([] if gpus else ["no GPU in the text"])
 
 
-def read_geometry(gpu_instances: str, compute_instances: str) -> dict[int, list[dict[str, t.Any]]]:
-    """Read C(nvidia-smi mig -lgi) and C(-lci): how each GPU is divided, by its number.
+def read_geometry(gpu_instances: str, compute_instances: str) -> dict[int, list[dict[str, t.Any]]] | None:
+    """Read C(nvidia-smi mig -lgi) and C(-lci): how each GPU is divided, by its number; None when a row cannot be read.
 
     C({0: [{id, profile, profile_id, start, size, compute_instances: [the same, start and size None where not told]}]})
     """
     found: dict[int, list[dict[str, t.Any]]] = {}
     for line in gpu_instances.splitlines():
         row = GPU_INSTANCE.match(line)
+        if not row and LIKE_ROW.search(line):
+            return None
         if row:
             gpu, profile_id, number, first, size = (int(row.group(place)) for place in (1, 3, 4, 5, 6))
             found.setdefault(gpu, []).append({
@@ -163,6 +170,8 @@ def read_geometry(gpu_instances: str, compute_instances: str) -> dict[int, list[
     for line in compute_instances.splitlines():
         row = COMPUTE_INSTANCE.match(line)
         parent = row and next((entry for entry in found.get(int(row.group(1)), []) if entry["id"] == int(row.group(2))), None)
+        if LIKE_ROW.search(line) and not parent:
+            return None
         if row and parent:
             parent["compute_instances"].append({
                 "id": int(row.group(5)), "profile": row.group(3), "profile_id": int(row.group(4)),
@@ -172,7 +181,10 @@ def read_geometry(gpu_instances: str, compute_instances: str) -> dict[int, list[
 
 
 def read_nvlink(text: str) -> dict[int, dict[str, t.Any]]:
-    """Read C(nvidia-smi nvlink -s): C({index: {name, uuid, links: [{link, active, rate_gbs}], message}})."""
+    """Read C(nvidia-smi nvlink -s): C({index: {name, uuid, links: [{link, active, rate_gbs}], message, whole}}).
+
+    C(whole) is false where lines are damaged or those of another GPU, whose title is lost, follow.
+    """
     found: dict[int, dict[str, t.Any]] = {}
     now: dict[str, t.Any] | None = None
     for line in text.splitlines():
@@ -180,13 +192,15 @@ def read_nvlink(text: str) -> dict[int, dict[str, t.Any]]:
         if header:
             now = None
             if header.group(3):
-                now = {"name": header.group(2), "uuid": header.group(3), "links": [], "message": None}
+                now = {"name": header.group(2), "uuid": header.group(3), "links": [], "message": None, "whole": True}
                 found[int(header.group(1))] = now
             continue
         if now is None:
             continue
         link = LINK.match(line)
-        if link:
+        if (link and (now["message"] or int(link.group(1)) in (other["link"] for other in now["links"]))) or (not link and LIKE_LINK.search(line)):
+            now["whole"] = False
+        elif link:
             rate = float(link.group(2)) if link.group(2) else None
             now["links"].append({"link": int(link.group(1)), "active": rate is not None, "rate_gbs": rate})
         elif line.strip() and now["message"] is None:
@@ -202,6 +216,11 @@ def read_peers(text: str) -> dict[str, dict[int, str]]:
         header, peer = GPU_LINE.match(line), PEER.match(line)
         if header:
             now = found.setdefault(header.group(3), {}) if header.group(3) else {}
+        elif peer and int(peer.group(1)) in now:
+            # The title of another GPU is lost.
+            now = {}
         elif peer:
             now[int(peer.group(1))] = address_of(peer.group(2))
+        elif "GPU " in line:
+            now = {}
     return found

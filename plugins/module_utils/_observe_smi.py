@@ -42,7 +42,7 @@ def collect(seen: Observation) -> None:
     """Fill in C(FIELDS) of each GPU, C(volatile), and the NVLinks of each pair. What hangs in one step costs no other step its answer."""
     told: Told = {}
     gpus: dict[str, dict[str, t.Any]] = {}
-    divided: dict[str, list[dict[str, t.Any]]] | None = None
+    divided: dict[str, list[dict[str, t.Any]]] = {}
     with seen.probe("nvidia-smi"):
         told = report(seen)
         gpus = known_gpus(seen, told)
@@ -57,7 +57,7 @@ def collect(seen: Observation) -> None:
         count_links(seen, gpus)
         if told:
             seen.facts["volatile"] = {
-                address: _smi_facts.volatile(told[address][0], None if divided is None else divided.get(gpu["uuid"], []))
+                address: _smi_facts.volatile(told[address][0], divided.get(gpu["uuid"]) if gpu["mig_mode"] == "enabled" else [])
                 for address, gpu in gpus.items()
             }
 
@@ -121,14 +121,17 @@ def name_links(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> None:
     some_active = any(link["active"] for entry in told.values() for link in entry["links"])
     for address, gpu in gpus.items():
         about = told.get(gpu["uuid"])
+        if told and (about is None or not about["whole"]):
+            seen.system.problem("what is said of the NVLinks of %s is damaged" % address, LINKS)
+            about = None
         gpu["nvlinks"] = [dict(link, peer=None, peer_type=None) for link in about["links"]] if about else None
         # A GPU in MIG mode has no NVLink to use, and says so.
         if about and some_active and gpu["mig_mode"] != "enabled" and not any(link["active"] for link in about["links"]):
             seen.system.problem("%s has no active NVLink: %s" % (address, about["message"] or "all are inactive"), LINKS)
 
 
-def geometry(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> dict[str, list[dict[str, t.Any]]] | None:
-    """How GPUs in MIG mode are divided, by UUID; names their MIG devices. Asked for only where there is one."""
+def geometry(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> dict[str, list[dict[str, t.Any]]]:
+    """How GPUs in MIG mode are divided, by UUID, those of whom it is known; names their MIG devices. Asked for only where there is one."""
     if not any(gpu["mig_mode"] == "enabled" for gpu in gpus.values()):
         return {}
     questions = {"list": ("-L",), "gpu": ("mig", "-lgi"), "compute": ("mig", "-lci")}
@@ -136,15 +139,23 @@ def geometry(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> dict[str, 
         seen.ask("nvidia-smi " + " ".join(words), ["nvidia-smi", *words])
     answers = {name: seen.answer("nvidia-smi " + " ".join(words), UNDIVIDED) for name, words in questions.items()}
     texts = {name: answer.out if answer else "" for name, answer in answers.items()}
-    listed = _nvidia_smi.read_list(texts["list"])[0]
-    devices = {entry["uuid"]: {mig["index"]: mig for mig in entry["mig"]} for entry in listed}
-    for gpu in gpus.values():
-        for device in gpu["mig"]:
-            device.update({key: devices.get(gpu["uuid"], {}).get(device["index"], {}).get(key) for key in ("profile", "uuid")})
     if any(answer is None or (answer.rc != 0 and not UNDIVIDED.search(answer.out)) for answer in answers.values()):
-        return None
+        return {}
+    listed, problems = _nvidia_smi.read_list(texts["list"])
     divided = _nvidia_smi.read_geometry(texts["gpu"], texts["compute"])
-    return {entry["uuid"]: divided.get(entry["index"], []) for entry in listed}
+    if problems or divided is None:
+        seen.system.problem("what is said of MIG devices is damaged%s" % (": " + problems[0] if problems else ""), "nvidia-smi mig")
+        return {}
+    found = {entry["uuid"]: divided.get(entry["index"], []) for entry in listed}
+    names = {entry["uuid"]: {mig["index"]: mig for mig in entry["mig"]} for entry in listed}
+    for address, gpu in gpus.items():
+        instances = {(entry["id"], part["id"]) for entry in found.get(gpu["uuid"], []) for part in entry["compute_instances"]}
+        if {(device["gpu_instance"], device["compute_instance"]) for device in gpu["mig"]} != instances:
+            seen.system.problem("the MIG devices of %s are not those of its geometry" % address, "nvidia-smi mig")
+            found.pop(gpu["uuid"], None)
+        for device in gpu["mig"]:
+            device.update({key: names.get(gpu["uuid"], {}).get(device["index"], {}).get(key) for key in ("profile", "uuid")})
+    return found
 
 
 def is_switched(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> bool:
