@@ -21,6 +21,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _observe_software,
     _software,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._apart import Outcome, Tell, work_apart
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import Child, Result, Runner
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -40,7 +41,11 @@ FIELDS = (
 class Observation:
     """Keeps the programs that were started, what all parts need, and the facts found so far."""
 
-    def __init__(self, system: System, runner: Runner, subsets: t.Set[str], managed: t.List[t.Dict[str, str]], limit: float) -> None:
+    def __init__(
+        self, system: System, runner: Runner, subsets: t.Set[str], managed: t.List[t.Dict[str, str]], limit: float,
+        tell: Tell = lambda _kind, _value: None,
+    ) -> None:
+        self.tell = tell
         self.system = system
         self.runner = runner
         self.subsets = subsets
@@ -63,13 +68,13 @@ class Observation:
         """Start a program; C(answer) gives what it said."""
         self.children[name] = self.runner.start(argv)
 
-    def answer(self, name: str) -> Result | None:
-        """The answer of a program; a missing or bad one is a problem."""
+    def answer(self, name: str, empty: t.Pattern[str] | None = None) -> Result | None:
+        """The answer of a program; a missing or bad one is a problem, unless what it printed is C(empty): then there is nothing to tell."""
         if name not in self.children:
             return None
         result = self.runner.result(self.children[name])
-        if result.rc != 0:
-            self.system.problem(result.complaint, {"nvlink": "nvidia-smi nvlink", "nvlink -R": "nvidia-smi nvlink"}.get(name, name))
+        if result.rc != 0 and not (empty and empty.search(result.out)):
+            self.system.problem(result.complaint, name)
         return result
 
     def parts(self, known: t.Tuple[t.Tuple[str, t.Any], ...]) -> list[t.Any]:
@@ -109,9 +114,11 @@ class Observation:
         self.start()
         for part in self.parts(FIRST):
             part.collect(self)
+        self.tell_all()
         self.common()
         for part in self.parts(NEXT):
             part.collect(self)
+            self.tell_all()
         if "managed" in self.subsets:
             with self.probe("managed"):
                 facts["managed"] = _managed.states(system, self.managed, self.packages, self.units)
@@ -123,13 +130,52 @@ class Observation:
         return facts
 
 
-def observe(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float, root: str = "/") -> dict[str, t.Any]:
+    def tell_all(self) -> None:
+        """What is known so far, for whoever has to do with it in case the rest never comes."""
+        self.tell("problems", self.system.problems)
+        self.tell("facts", self.facts)
+
+
+def chosen(names: t.Sequence[str]) -> set[str]:
+    """Groups that C(gather_subset) asks for; without a name that asks for something it is all but those left out."""
+    known = ("all", "min", *SUBSETS)
+    for name in names:
+        if name not in known and name not in ["!" + group for group in ("all", *SUBSETS)]:
+            raise ValueError("gather_subset has no group %r; there are %s, and each but min with ! before it" % (name, ", ".join(known)))
+    wanted = [name for name in names if not name.startswith("!")] or ["all"]
+    left_out = {group for name in names if name.startswith("!") for group in (SUBSETS if name == "!all" else (name[1:],))}
+    return {group for name in wanted for group in (SUBSETS if name == "all" else (name,))} - left_out - {"min"}
+
+
+def observe_apart(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float) -> dict[str, t.Any]:
+    """The same as C(observe), at the end of the time also when the observation is stuck in what nothing can interrupt."""
+    def work(tell: Tell) -> None:
+        tell("result", observe(subsets, managed, timeout - min(0.3, timeout / 10), probe_timeout, tell=tell))
+
+    return assembled(work_apart(work, timeout))
+
+
+def assembled(outcome: Outcome) -> dict[str, t.Any]:
+    """The facts that an observation told, as far as it came."""
+    told = outcome.told
+    if "raised" in told:
+        raise RuntimeError(told["raised"])
+    if "result" in told:
+        return dict(told["result"])
+    problem = {"probe": told.get("probe", "host"), "reason": outcome.failure}
+    return {**dict.fromkeys(FIELDS), **told.get("facts", {}), "schema": SCHEMA, "problems": [*told.get("problems", []), problem]}
+
+
+def observe(
+    subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float, root: str = "/",
+    tell: Tell = lambda _kind, _value: None,
+) -> dict[str, t.Any]:
     """Everything there is to say about the host; never raises for what the host is or lacks."""
-    system = System(root, timeout)
+    system = System(root, timeout, tell)
     # Programs must be done before the end, so that what comes from files is there even when all of them hang.
     reserve = min(1.0, timeout / 4)
-    runner = Runner(lambda: max(0.0, system.remaining() - reserve), probe_timeout)
-    observation = Observation(system, runner, subsets, managed, probe_timeout)
+    runner = Runner(lambda: max(0.0, system.remaining() - reserve), probe_timeout, tell=tell)
+    observation = Observation(system, runner, subsets, managed, probe_timeout, tell)
     try:
         facts = observation.run()
     finally:

@@ -56,7 +56,13 @@ class Child:
 class Runner:
     """Starts programs and collects their answers; C(remaining) gives the seconds left for everything."""
 
-    def __init__(self, remaining: t.Callable[[], float], limit: float = 3.0, search: str | None = None) -> None:
+    def __init__(
+        self, remaining: t.Callable[[], float], limit: float = 3.0, search: str | None = None,
+        tell: t.Callable[[str, t.Any], None] = lambda _kind, _value: None,
+    ) -> None:
+        self._tell = tell
+        # Seconds to wait in all for killed children to be gone.
+        self._patience = 0.3
         self._remaining = remaining
         self._limit = limit
         self._search = search or SEARCH
@@ -97,6 +103,7 @@ class Runner:
         except (OSError, ValueError) as error:
             child.failure = "cannot be run: %s" % error
             return child
+        self._tell("started", child.process.pid)
         for name, stream in (("out", child.process.stdout), ("err", child.process.stderr)):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
@@ -155,13 +162,18 @@ class Runner:
         process = child.process
         if process is None:
             return
-        if process.poll() is None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+        alive = process.poll() is None
+        # Also after a child that has ended: what it started and left in its group is nobody's any more.
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if alive:
+            begin = time.monotonic()
             try:
-                process.wait(0.1)
+                process.wait(max(0.0, min(0.1, self._patience)))
             except subprocess.TimeoutExpired:
                 child.failure = "%s; it cannot be killed and was left behind" % (child.failure or "still running")
+            self._patience -= time.monotonic() - begin
+        self._tell("ended", process.pid)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(KeyError, ValueError):

@@ -33,11 +33,12 @@ def _time_is_up(*_signal: t.Any) -> t.NoReturn:
 class System:
     """The host as files: reads below C(root), keeps problems as [{probe, reason}]."""
 
-    def __init__(self, root: str = "/", total: float = 10.0) -> None:
+    def __init__(self, root: str = "/", total: float = 10.0, tell: t.Callable[[str, t.Any], None] = lambda _kind, _value: None) -> None:
         self.root = "" if root == "/" else os.path.realpath(root)
         self.until = time.monotonic() + total
         self.problems: list[dict[str, str]] = []
         self._probe = "host"
+        self._tell = tell
 
     def remaining(self) -> float:
         """Seconds left for the whole observation; never negative."""
@@ -52,6 +53,7 @@ class System:
     def probe(self, name: str, limit: float) -> t.Iterator[None]:
         """Run the body as the probe C(name), at most C(limit) seconds; whatever goes wrong is noted, not raised."""
         self._probe = name
+        self._tell("probe", name)
         seconds = min(limit, self.remaining())
         if seconds <= 0:
             self.problem("not run: the time of the whole observation was used up")

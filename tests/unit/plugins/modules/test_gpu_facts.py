@@ -19,7 +19,10 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
+from fixtures import smi
 from fixtures.sysfs_host import KERNEL, Host, report
+
+DIVIDED = [(1, 0, "40448 MiB"), (2, 0, "40448 MiB")]
 
 
 @pytest.fixture
@@ -31,12 +34,25 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
+def divide(host: Host) -> None:
+    """Let the first GPU be in MIG mode, the second one's memory have retired pages, and every section of the report have something to say."""
+    gpus = [smi.gpu(address, number, DIVIDED if number == 0 else ()) for number, address in enumerate(host.addresses)]
+    whole = (text.replace("<current_mig>Enabled", "<current_mig>Disabled") for text in gpus[1:])
+    gpus[1:] = [text.replace(">N/A</retired_count>", ">0</retired_count>") for text in whole]
+    host.says("xml", smi.report(gpus))
+    host.says("list", smi.listing(host.addresses, ["3g.40gb", "1c.3g.40gb"]))
+    host.says("gpu_instances", smi.GPU_INSTANCES)
+    host.says("compute_instances", smi.COMPUTE_INSTANCES)
+
+
 def test_the_schema_describes_what_is_observed(host: Host) -> None:
-    facts = host.observe()
+    found = [host.observe()]
+    divide(host)
+    found.append(host.observe())
     (host.bin / "nvidia-smi").unlink()
-    bare = host.observe()
-    assert _facts_schema.violations(facts) + _facts_schema.violations(bare) == []
-    observed = {path for path, _ in _facts_schema.seen(facts) | _facts_schema.seen(bare)}
+    found.append(host.observe())
+    assert [violation for facts in found for violation in _facts_schema.violations(facts)] == []
+    observed = {path for facts in found for path, _ in _facts_schema.seen(facts)}
     missing = {path for path, types, _ in _facts_schema.FIELDS if types != "null"} - observed
     assert missing == set(), f"plugins/plugin_utils/_facts_*.py has fields that are not observed: {sorted(missing)}"
 
@@ -75,7 +91,8 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     assert driver["fabric_manager"] == {"version": "580.178.04", "active": True}
     assert [reason["id"] for reason in driver["reboot_reasons"]] == ["asked_by_packages"]
     assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
-    assert facts["volatile"][host.addresses[0]] == {"power_limit_w": 700.0, "mig": "disabled", "compute_mode": "Default"}
+    volatile = facts["volatile"][host.addresses[0]]
+    assert (volatile["power_limit_w"], volatile["mig"], volatile["compute_mode"], volatile["mig_geometry"]) == (700.0, "disabled", "Default", [])
     assert facts["limits"]["memlock"]["service"] == "unlimited"
     assert facts["managed"] == {
         "package:nvidia-driver-cuda": {"version": "580.178.04-1"},
@@ -210,7 +227,6 @@ def test_links_from_gpu_to_gpu_are_counted_for_each_pair(host: Host) -> None:
         peers += "".join(f"\t Link {link}: Remote Device 0000{host.addresses[m].upper()}: Link 0\n" for link, m in enumerate(ends))
     host.says("links", status)
     host.says("peers", peers)
-    host.program("nvidia-smi", f'cd {host.bin.parent}; case "$2" in -s) cat links;; -R) cat peers;; *) cat xml;; esac')
     facts = host.observe()
     row = facts["topology"]["gpu_gpu"][host.addresses[0]]
     assert [row[address]["nvlinks"] for address in host.addresses[1:]] == [1, 0, 0, 0, 0, 0, 2]
@@ -252,6 +268,7 @@ def test_subsets(host: Host, subset: str, present: set[str], absent: set[str]) -
     assert facts["problems"] == []
     assert {key for key in present if facts[key] is None} == set()
     assert {key for key in absent if facts[key] is not None} == set()
+    assert set(facts) == set(_observe.FIELDS) | {"schema", "problems"}
     assert facts["host"]["distribution"] == "debian"
 
 
@@ -280,10 +297,57 @@ def test_the_module_observes_this_machine_also_in_check_mode() -> None:
     assert facts["driver"] is None
 
 
-def test_an_unknown_group_is_refused() -> None:
-    result = run_module({"gather_subset": ["gpus"]})
+ALL = {"hardware", "driver", "software", "managed"}
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"),
+    [
+        ([], ALL),
+        (["all"], ALL),
+        (["min"], set()),
+        (["!all"], set()),
+        (["min", "hardware"], {"hardware"}),
+        (["all", "min"], ALL),
+        (["!driver"], ALL - {"driver"}),
+        (["!driver", "!managed"], {"hardware", "software"}),
+        (["all", "!driver"], ALL - {"driver"}),
+        (["driver", "software", "!driver"], {"software"}),
+        (["!driver", "driver"], set()),
+        (["hardware", "!all"], set()),
+        (["hardware", "driver"], {"hardware", "driver"}),
+    ],
+)
+def test_groups_that_are_asked_for(names: list[str], groups: set[str]) -> None:
+    assert _observe.chosen(names) == groups
+
+
+@pytest.mark.parametrize("name", ["gpus", "!gpus", "!!driver", "!min", "!", "", "xall", "Driver", "!Driver"])
+def test_an_unknown_group_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="gather_subset has no group") as refusal:
+        _observe.chosen(["all", name])
+    assert repr(name) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gather_subset": ["gpus"]}, "gather_subset has no group 'gpus'; there are all, min, hardware, driver, software, managed"),
+        ({"timeout": 0}, "timeout is 0.0; it must be more than 0 seconds"),
+        ({"probe_timeout": -1}, "probe_timeout is -1.0; it must be more than 0 seconds"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
+    result = run_module(arguments)
     assert result["failed"] is True
-    assert "gpus" in result["msg"]
+    assert words in result["msg"]
+
+
+@pytest.mark.parametrize("names", [["min"], ["!all"]])
+def test_the_least_that_is_always_there(names: list[str]) -> None:
+    facts = run_module({"gather_subset": names})["ansible_facts"]["gpu_fleet"]
+    assert {key for key, value in facts.items() if value is not None} - {"record"} == {"schema", "boot_id", "host", "problems"}
+    assert facts["problems"] == []
 
 
 @pytest.mark.parametrize("block", ["DOCUMENTATION", "EXAMPLES", "RETURN"])

@@ -58,6 +58,13 @@ def load(path: str, options: str) -> int:
             "srcversion": info.get("srcversion"), "license": info.get("license", ""), "taint": taint, "path": path, "options": options,
         }  # fmt: skip
         state["modules"].insert(0, module)
+        if name == "nvidia":
+            # A driver that starts finds what the GPUs keep: their MIG mode, and the ECC mode that was pending.
+            found = machines.kept()
+            state["settings"] = {
+                address: {**({"mig": own["mig"]} if "mig" in own else {}), **({"ecc_on": own["ecc"], "ecc": own["ecc"]} if "ecc" in own else {})}
+                for address, own in found.items()
+            }
         announce(machine, module)
     show(machine, read())
     return 0

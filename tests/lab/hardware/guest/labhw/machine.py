@@ -11,6 +11,8 @@ from typing import Any
 
 DESCRIPTION = "/etc/lab/hw.json"
 FAULTS = "/var/lib/lab/faults.json"
+# What the memory of the boards themselves keeps of their settings, by address.
+KEPT = "/var/lib/lab/inforom.json"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 GENERATIONS = {2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}
 
@@ -58,6 +60,26 @@ def save_faults(faults: list[Entry]) -> None:
     with open(FAULTS + ".part", "w") as file:
         json.dump(faults, file)
     os.replace(FAULTS + ".part", FAULTS)
+
+
+def kept() -> dict[str, Entry]:
+    """Return the settings that GPUs keep without power: {address: {mig, ecc}}."""
+    try:
+        with open(KEPT) as file:
+            found: dict[str, Entry] = json.load(file)
+            return found
+    except FileNotFoundError:
+        return {}
+
+
+def keep(address: str, **values: Any) -> None:
+    """Let a GPU keep settings."""
+    found = kept()
+    found.setdefault(address, {}).update(values)
+    os.makedirs(os.path.dirname(KEPT), exist_ok=True)
+    with open(KEPT + ".part", "w") as file:
+        json.dump(found, file)
+    os.replace(KEPT + ".part", KEPT)
 
 
 class Machine:
