@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
     _managed,
+    _observe_boot,
     _observe_driver,
     _observe_hardware,
     _observe_smi,
@@ -28,12 +29,12 @@ SCHEMA = 1
 SUBSETS = ("hardware", "driver", "software", "managed")
 # Parts by when they collect: files first, while programs run; then what programs answer; and last what hangs on a sick host.
 FIRST = (("hardware", _observe_hardware),)
-NEXT = (("driver", _observe_driver), ("software", _observe_software))
+NEXT = (("driver", _observe_driver), ("driver", _observe_boot), ("software", _observe_software))
 LAST = (("driver", _observe_smi),)
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
-    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "driver", "volatile",
-    "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
+    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "driver", "updates",
+    "volatile", "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
 )
 
 

@@ -22,6 +22,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 from fixtures.sysfs_host import KERNEL, Host, report
 
 
+HCAS = ("14", "24", "34", "44", "54", "64", "74", "84", "a1")
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(tmp_path)
@@ -69,11 +72,29 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     assert {gpu["model"] for gpu in facts["gpus"]} == {"NVIDIA H100 80GB HBM3"}
     assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[7]] == {"path": "SYS", "nvlinks": 18, "source": "sysfs, nvidia-smi"}
     driver = facts["driver"]
-    assert driver["on_disk"] == {KERNEL: {"version": "580.178.04", "flavour": "open", "path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko"}}
+    path = f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko"
+    assert driver["on_disk"] == {KERNEL: {"version": "580.178.04", "flavour": "open", "path": path, "signer": "DKMS module signing key"}}
     assert (driver["loaded"], driver["user_space"]) == ({"version": "580.178.04", "flavour": "open"}, "580.178.04")
     assert (driver["owner"], driver["flavour"]) == ("nvidia", "open")
     assert driver["fabric_manager"] == {"version": "580.178.04", "active": True}
-    assert [reason["id"] for reason in driver["reboot_reasons"]] == ["asked_by_packages"]
+    assert {reason["id"]: reason["seen"] for reason in driver["reboot_reasons"]} == {
+        "asked_by_packages": "no package named",
+        "pending_module_options": "nvidia NVreg_CreateImexChannel0 is 0, /etc/modprobe.d/nvidia.conf says 1",
+        "pending_kernel_options": "not in force: iommu=pt",
+        "pending_nic_settings": "; ".join(f"0000:{bus}:00.0 SRIOV_EN is False(0), next True(1)" for bus in HCAS),
+        "nova_core_loaded": "nova_core is bound to 1 devices, nvidia 580.178.04 is on disk",
+    }
+    assert driver["next_boot"] == {"kernel": KERNEL, "source": "/boot/grub/grub.cfg", "once": False, "module": "580.178.04"}
+    newer = ["/etc/modprobe.d", "/etc/modprobe.d/nvidia.conf"]
+    assert driver["kernels"][KERNEL] == {"installed": True, "headers": False, "initramfs": {"path": f"/boot/initrd.img-{KERNEL}", "older_than": newer}}
+    assert driver["dkms"] == [
+        {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64", "state": "installed", "notes": ["original_module exists"]},
+    ]
+    assert (driver["libcuda"], driver["gsp_firmware"], driver["kept_out"]) == ("580.178.04", ["580.178.04"], ["nouveau"])
+    assert facts["owners"] == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
+    assert facts["updates"]["automatic"] == [
+        {"tool": "unattended-upgrades", "enabled": False, "excludes": ["linux-"], "origins": ["origin=Debian"], "exposed": ["nvidia-fabricmanager"]},
+    ]
     assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
     assert facts["volatile"][host.addresses[0]] == {"power_limit_w": 700.0, "mig": "disabled", "compute_mode": "Default"}
     assert facts["limits"]["memlock"]["service"] == "unlimited"
@@ -122,12 +143,14 @@ def test_a_hanging_driver_costs_its_own_facts_only(host: Host) -> None:
 
 
 def test_everything_hangs(host: Host) -> None:
-    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl"):
+    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl", "dkms", "mlxconfig"):
         host.program(name, "sleep 60")
     begin = time.monotonic()
     facts = host.observe(timeout=1, probe_timeout=3)
     assert time.monotonic() - begin < 3
-    assert set(problems(facts)) == {"nvidia-smi", "nvidia-smi nvlink", "modinfo", "packages", "systemd"}
+    adapters = {f"mlxconfig 0000:{bus}:00.0" for bus in HCAS}
+    assert set(problems(facts)) == {"nvidia-smi", "nvidia-smi nvlink", "modinfo", "packages", "systemd", "dkms", *adapters}
+    assert (facts["driver"]["dkms"], facts["driver"]["nic_settings"], facts["updates"]["holds"]) == (None, {}, None)
     assert len(facts["gpus"]) == 8
     assert facts["driver"]["packages"] is None
     assert facts["driver"]["owner"] is None
