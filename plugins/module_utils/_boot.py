@@ -53,8 +53,7 @@ def parse_menu(text: str) -> list[Entry]:
     top = Entry("", None)
     # Functions have braces as well; what stands in them belongs to nobody.
     stack = [top]
-    for line in text.splitlines():
-        line = line.strip()
+    for line in map(str.strip, text.splitlines()):
         menu = MENU.match(line)
         linux = LINUX.match(line)
         if menu:
@@ -171,7 +170,7 @@ def kernel_options(system: System, following: dict[str, t.Any]) -> dict[str, lis
     configured = None
     if following["source"] != BLS_FOLDER and system.exists("/etc/default/grub"):
         more = ["/etc/default/grub.d/" + name for name in system.names("/etc/default/grub.d") if name.endswith(".cfg")]
-        configured = parse_default_grub(system.read(path) or "" for path in ["/etc/default/grub"] + more)
+        configured = parse_default_grub(system.read(path) or "" for path in ["/etc/default/grub", *more])
     return {"running": (system.read("/proc/cmdline", 65536) or "").split(), "next_boot": following["options"], "configured": configured}
 
 

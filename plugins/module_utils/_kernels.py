@@ -44,7 +44,7 @@ def deb_order(version: str) -> t.Tuple[t.Tuple[t.Tuple[int, ...], int], ...]:
     parts = re.findall(r"(\D*)(\d*)", version)
     weights = {"~": -1}
     return tuple(
-        (tuple(weights.get(sign, ord(sign) if sign.isalpha() else ord(sign) + 256) for sign in signs) + (0,), int(digits or 0))
+        ((*(weights.get(sign, ord(sign) if sign.isalpha() else ord(sign) + 256) for sign in signs), 0), int(digits or 0))
         for signs, digits in parts
     )
 
@@ -52,9 +52,7 @@ def deb_order(version: str) -> t.Tuple[t.Tuple[t.Tuple[int, ...], int], ...]:
 def rpm_order(version: str) -> t.Tuple[t.Tuple[t.Any, ...], ...]:
     """A key that sorts as rpm does: C(~) before the end, C(^) after it, then words, then numbers."""
     marks: dict[str, t.Tuple[t.Any, ...]] = {"~": (-1,), "^": (1,)}
-    return tuple(
-        marks.get(part) or ((3, int(part)) if part.isdigit() else (2, part)) for part in SEGMENT.findall(version)
-    ) + ((0,),)
+    return (*(marks.get(part) or ((3, int(part)) if part.isdigit() else (2, part)) for part in SEGMENT.findall(version)), (0,))
 
 
 def installed(system: System) -> list[str]:

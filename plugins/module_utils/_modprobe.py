@@ -20,6 +20,8 @@ FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/
 OPTION = re.compile(r"([\w-]+)(?:=(\"[^\"]*\"|\S*))?")
 # Debian's archive gives its builds a suffix; what is loaded is the same module.
 DRIVER = re.compile(r"nvidia(?:_current|_tesla\w*|_legacy\w*)?$")
+# A command in a module's place that loads nothing.
+NOTHING = re.compile(r"\S*/?(?:false|true)\b")
 OURS = re.compile(r"nvidia\w*$|gdrdrv$|nouveau$|nova_core$")
 COMMAND_LINE = "/proc/cmdline"
 KEEPS_OUT = re.compile(r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)$")
@@ -46,9 +48,7 @@ class Rules:
             if words[0] == "options" and OURS.match(module):
                 for name, value in OPTION.findall(rest):
                     self.options[module, name] = (value.strip('"'), path)
-            elif words[0] == "blacklist" or (words[0] == "alias" and rest == "off"):
-                self.kept_out.add(module)
-            elif words[0] == "install" and re.match(r"\S*/?(?:false|true)\b", rest):
+            elif words[0] == "blacklist" or (words[0] == "alias" and rest == "off") or (words[0] == "install" and NOTHING.match(rest)):
                 self.kept_out.add(module)
 
     def take_command_line(self, text: str) -> None:

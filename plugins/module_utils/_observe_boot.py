@@ -11,7 +11,17 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _boot, _dkms_status, _driver, _kernels, _modprobe, _nic_settings, _owners, _pins, _reboot
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _boot,
+    _dkms_status,
+    _driver,
+    _kernels,
+    _modprobe,
+    _nic_settings,
+    _owners,
+    _pins,
+    _reboot,
+)
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation

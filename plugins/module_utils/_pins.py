@@ -34,7 +34,7 @@ DNF_AUTOMATIC = ("/etc/dnf/automatic.conf", "/etc/dnf/dnf5-plugins/automatic.con
 APT_TIMER = "apt-daily-upgrade.timer"
 INSTALL_TIMER = "dnf-automatic-install.timer"
 DNF_TIMERS = ("dnf-automatic.timer", "dnf5-automatic.timer", INSTALL_TIMER)
-UNITS = (APT_TIMER,) + DNF_TIMERS
+UNITS = (APT_TIMER, *DNF_TIMERS)
 YES = ("1", "yes", "true", "on")
 
 Units = t.Dict[str, t.Dict[str, str]]

@@ -101,7 +101,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("updates.automatic[].excludes[]", "str", "expressions of `Package-Blacklist`, or dnf's patterns"),
     ("updates.automatic[].origins[]", "str", "where `unattended-upgrades` takes upgrades from"),
     ("updates.automatic[].exposed", "null", "packages are not known"),
-    ("updates.automatic[].exposed[]", "str", "installed GPU packages that are neither held, locked nor excluded; what the origins hold is not looked into"),
+    ("updates.automatic[].exposed[]", "str", "installed GPU packages, neither held, locked nor excluded; what the origins offer is not looked into"),
     ("volatile", "null", "the driver did not answer"),
     ("volatile.<address>.power_limit_w", "float, null", "settings that a reload loses"),
     ("volatile.<address>.mig", "str, null", ""),

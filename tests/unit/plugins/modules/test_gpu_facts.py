@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 from fixtures.sysfs_host import KERNEL, Host, report
 
-
+# What it has on the bus for RDMA.
 HCAS = ("14", "24", "34", "44", "54", "64", "74", "84", "a1")
 
 
@@ -86,10 +86,10 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     }
     assert driver["next_boot"] == {"kernel": KERNEL, "source": "/boot/grub/grub.cfg", "once": False, "module": "580.178.04"}
     newer = ["/etc/modprobe.d", "/etc/modprobe.d/nvidia.conf"]
-    assert driver["kernels"][KERNEL] == {"installed": True, "headers": False, "initramfs": {"path": f"/boot/initrd.img-{KERNEL}", "older_than": newer}}
-    assert driver["dkms"] == [
-        {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64", "state": "installed", "notes": ["original_module exists"]},
-    ]
+    initramfs = {"path": f"/boot/initrd.img-{KERNEL}", "older_than": newer}
+    assert driver["kernels"] == {KERNEL: {"installed": True, "headers": False, "initramfs": initramfs}}
+    built = {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64"}
+    assert driver["dkms"] == [{**built, "state": "installed", "notes": ["original_module exists"]}]
     assert (driver["libcuda"], driver["gsp_firmware"], driver["kept_out"]) == ("580.178.04", ["580.178.04"], ["nouveau"])
     assert facts["owners"] == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
     assert facts["updates"]["automatic"] == [
@@ -249,6 +249,38 @@ def test_one_gpu_without_links_among_others_is_named(host: Host) -> None:
     assert facts["gpus"][0]["nvlinks"] == []
     assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[1]]["nvlinks"] == 0
     assert problems(facts) == {"nvidia-smi nvlink": f"{host.addresses[0]} has no active NVLink: NVML: all links are inActive"}
+
+
+def test_dnf_is_asked_on_its_own_hosts_alone(host: Host) -> None:
+    answer = "Core libraries have been updated:\\n  * kernel\\n\\nReboot is required to fully utilize these updates."
+    host.program("dnf", f"printf '{answer}'; exit 1")
+    assert "asked_by_dnf" not in {reason["id"] for reason in host.observe()["driver"]["reboot_reasons"]}
+    host.tree.file("/usr/bin/dnf", "")
+    (host.tree.root / "usr/bin/apt-get").unlink()
+    facts = host.observe()
+    assert {"id": "asked_by_dnf", "seen": "kernel"} in facts["driver"]["reboot_reasons"]
+    assert facts["problems"] == []
+    host.program("dnf", "echo 'No such command: needs-restarting.' >&2; exit 1")
+    facts = host.observe()
+    assert "asked_by_dnf" not in {reason["id"] for reason in facts["driver"]["reboot_reasons"]}
+    assert problems(facts) == {"dnf needs-restarting": "exit status 1: No such command: needs-restarting."}
+
+
+def test_an_adapter_that_does_not_answer_is_a_problem_of_its_own(host: Host) -> None:
+    fails = 'if [ "$2" = 0000:14:00.0 ]; then echo "-E- Failed to open the device" >&2; exit 3; fi'
+    host.program("mlxconfig", fails + '; echo "Configurations: Default Current Next Boot"')
+    facts = host.observe()
+    assert problems(facts) == {"mlxconfig 0000:14:00.0": "exit status 3: -E- Failed to open the device"}
+    assert len(facts["driver"]["nic_settings"]) == 8
+
+
+def test_dkms_that_fails_is_a_problem_and_one_that_is_not_there_is_none(host: Host) -> None:
+    host.program("dkms", "echo 'Error! broken tree' >&2; exit 4")
+    facts = host.observe()
+    assert (facts["driver"]["dkms"], problems(facts)) == (None, {"dkms": "exit status 4: Error! broken tree"})
+    (host.bin / "dkms").unlink()
+    facts = host.observe()
+    assert (facts["driver"]["dkms"], problems(facts)) == ([], {})
 
 
 def test_broken_record_and_toolkit_files(host: Host) -> None:

@@ -22,10 +22,10 @@ ENROLLED, ASKED, SWITCH = "/var/lib/lab/mok/enrolled", "/var/lib/lab/mok/asked",
 ATTRIBUTES = struct.pack("<I", 0x6)
 
 
-def certificates(folder: str = ENROLLED) -> list[bytes]:
-    """Return the certificates in a folder."""
+def certificates() -> list[bytes]:
+    """Return the certificates of the keys that the owner enrolled."""
     found = []
-    for path in sorted(glob.glob(f"{folder}/*")):
+    for path in sorted(glob.glob(f"{ENROLLED}/*")):
         with open(path, "rb") as file:
             found.append(file.read())
     return found
