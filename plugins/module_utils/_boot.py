@@ -65,7 +65,8 @@ def parse_menu(text: str) -> list[Entry]:
             stack.append(Entry("", None))
         elif line == "}" and len(stack) > 1:
             stack.pop()
-        elif linux and len(stack) > 1 and stack[-1].linux is None:
+        elif linux and len(stack) > 1:
+            # Ubuntu's images have two: the first is for a start that failed without an initramfs.
             stack[-1].linux, stack[-1].options = linux.group(1), linux.group(2).split()
     return top.entries
 

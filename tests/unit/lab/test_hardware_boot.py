@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from lab.hardware.guest.labhw import bootloader, kernel, nicsettings, secureboot
+from lab.hardware.guest.labhw import machine as machines
 from lab.hardware.guest.labhw.render import driver_of
 from lab.hardware.guest.labhw.state import State, fresh
 from unit.lab.hardware_machines import machine
@@ -158,7 +159,7 @@ def test_nouveau_takes_the_gpus_before_nvidia_comes() -> None:
     info = {"name": "nvidia", "vermagic": "6.1.0 SMP", "license": "Dual MIT/GPL"}
     log: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel, "log", lambda text, level=6: log.append(text))
+        patch.setattr(kernel, "log", lambda text, *_level: log.append(text))
         assert kernel.why_not(found, state("nouveau"), info, "nvidia", "6.1.0") == errno.ENODEV
         assert kernel.why_not(found, state(), info, "nvidia", "6.1.0") == 0
     assert f"NVRM: GPU {found.gpus[0]['address']} is already bound to nouveau." in log
@@ -168,7 +169,7 @@ def test_a_setting_of_an_adapter_is_in_force_after_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(nicsettings, "STORE", str(tmp_path / "store/nic.json"))
-    monkeypatch.setattr(nicsettings.machines, "load", lambda: machine("h100-sxm8"))
+    monkeypatch.setattr(machines, "load", lambda: machine("h100-sxm8"))
 
     def row() -> list[str]:
         capsys.readouterr()

@@ -80,6 +80,12 @@ def test_options_of_the_entry(tree: Tree, command: str) -> None:
     assert (found["kernel"], found["options"]) == (NEW, ["root=UUID=1", "ro", "iommu=pt", "$vt_handoff"])
 
 
+def test_an_entry_with_a_way_out_for_starts_that_failed(tree: Tree) -> None:
+    lines = (f"linux /boot/vmlinuz-{NEW} root=PARTUUID=1 ro", "initrd /x", "else", f"linux /boot/vmlinuz-{NEW} root=PARTUUID=1 ro panic=-1", "fi")
+    tree.file("/boot/grub/grub.cfg", "menuentry 'Ubuntu' {\nif [ \"${initrdfail}\" = 1 ]; then\n" + "\n".join(lines) + "\n}\n")
+    assert _boot.next_boot(system(tree), OLD, [])["options"] == ["root=PARTUUID=1", "ro", "panic=-1"]
+
+
 def test_a_link_to_a_kernel(tree: Tree) -> None:
     tree.file(f"/boot/vmlinuz-{NEW}", "")
     tree.link("/vmlinuz", f"/boot/vmlinuz-{NEW}")
