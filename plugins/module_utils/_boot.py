@@ -51,7 +51,7 @@ class Entry:
 def parse_menu(text: str) -> list[Entry]:
     """The menu in a grub.cfg, as far as the file goes."""
     top = Entry("", None)
-    # Functions have braces as well; what stands in them belongs to nobody.
+    # A function's brace at the outermost level closes nothing.
     stack = [top]
     for line in map(str.strip, text.splitlines()):
         menu = MENU.match(line)
@@ -61,8 +61,6 @@ def parse_menu(text: str) -> list[Entry]:
             entry = Entry(next(group for group in menu.groups() if group is not None), name.group(1) if name else None)
             stack[-1].entries.append(entry)
             stack.append(entry)
-        elif line.startswith("function ") and line.endswith("{"):
-            stack.append(Entry("", None))
         elif line == "}" and len(stack) > 1:
             stack.pop()
         elif linux and len(stack) > 1:

@@ -109,6 +109,8 @@ def flavoured(host: Host, flavour: str) -> list[str]:
 def host(hosts: dict[str, Host]) -> Host:
     """Give a host with a kernel of its own, GRUB, and a driver. Its tests tell one story, in order."""
     first = hosts["n1"]
+    # Nothing starts from an initramfs here: a small one is made in a fraction of the time.
+    first.write("/etc/initramfs-tools/conf.d/small", "MODULES=list\n")
     first.apt("install", *BOOTING)
     first.write("/etc/default/grub", GRUB)
     first("mkdir", "-p", "/boot/grub")
@@ -208,8 +210,7 @@ def kernels(host: Host) -> tuple[str, str]:
     """Give an older kernel of the host's own kind and a newer one of another kind, both installed, neither with headers."""
     own = host.kernel
     older, other = flavoured(host, "cloud-amd64"), flavoured(host, "amd64")
-    # Each initramfs takes half a minute of the machine's time, and nothing here starts from one.
-    host("env", "INITRD=No", *APT, "install", f"linux-image-{older[older.index(own) - 1]}", f"linux-image-{other[-1]}")
+    host.apt("install", f"linux-image-{older[older.index(own) - 1]}", f"linux-image-{other[-1]}")
     # The kernels' packages leave that to the owner of a container.
     host("update-grub")
     return older[older.index(own) - 1], other[-1]
@@ -221,7 +222,7 @@ def test_neither_an_older_kernel_nor_one_of_another_kind_is_newer(host: Host, ke
     assert "newer_kernel" not in host.reasons()
     assert set(host.reasons()["asked_by_packages"].split()) == {f"linux-image-{kernel}" for kernel in kernels}
     assert found["next_boot"]["kernel"] == host.kernel
-    assert [found["kernels"][kernel] for kernel in kernels] == [{"installed": True, "headers": False, "initramfs": None}] * 2
+    assert [found["kernels"][kernel]["headers"] for kernel in kernels] == [False, False]
 
 
 def entry(host: Host, kernel: str) -> str:

@@ -46,6 +46,7 @@ LIST = "unattended-upgrade::package-blacklist"
         ('APT::Periodic::Enable "0";\napt::periodic::enable "1";', {"apt::periodic::enable": "1"}, {}),
         ('Unattended-Upgrade::Package-Blacklist { "nvidia"; "libc6$"; };', {}, {LIST: ["nvidia", "libc6$"]}),
         ('Unattended-Upgrade::Package-Blacklist { "a";\n// "b";\n# "c";\n/* "d"; */\n "e"; };', {}, {LIST: ["a", "e"]}),
+        ('Unattended-Upgrade::Package-Blacklist { "a"; };\nAPT::Periodic::Enable "0";', {"apt::periodic::enable": "0"}, {LIST: ["a"]}),
         ('Unattended-Upgrade::Package-Blacklist:: "nvidia";', {}, {LIST: ["nvidia"]}),
         (r'Unattended-Upgrade::Package-Blacklist { "libstdc\\+\\+6$"; };', {}, {LIST: [r"libstdc\+\+6$"]}),
         ('DPkg::Post-Invoke { "rm -f /x/*.deb || true; // no comment"; };', {}, {"dpkg::post-invoke": ["rm -f /x/*.deb || true; // no comment"]}),
@@ -170,7 +171,7 @@ def test_automatic_updates_of_dnf(
 
 
 def test_a_host_without_any_of_it(tree: Tree) -> None:
-    assert _pins.scan(system(tree), packages("bash", held=("bash",)), {}) == {"holds": ["bash"], "pins": [], "versionlock": [], "automatic": []}
+    assert _pins.scan(system(tree), packages("bash", "dash", held=("bash",)), {}) == {"holds": ["bash"], "pins": [], "versionlock": [], "automatic": []}
     assert _pins.scan(system(tree), None, None)["holds"] is None
 
 
