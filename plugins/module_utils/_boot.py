@@ -24,7 +24,7 @@ BLS_FOLDER = "/boot/loader/entries"
 MENU = re.compile(r"(?:menuentry|submenu)\s+(?:'([^']*)'|\"([^\"]*)\"|(\S+))(.*)\{$")
 IDENTIFIER = re.compile(r"(?:--id[ =]|\$\{?menuentry_id_option\}?\s+)['\"]?([^'\"\s{]+)")
 LINUX = re.compile(r"linux(?:16|efi)?\s+(\S+)\s*(.*)$")
-DEFAULT = re.compile(r"^\s*set\s+default=(?:\"([^\"\n]*)\"|'([^'\n]*)'|(\S+))", re.M)
+DEFAULT = re.compile(r"^[ \t]*set[ \t]+default=(?:\"([^\"\n]*)\"|'([^'\n]*)'|(\S+))", re.M)
 IMAGE = re.compile(r"(?:vmlinuz|vmlinux|Image|kernel)-(.+)$")
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
@@ -133,7 +133,7 @@ def next_boot(system: System, kernel: str | None, kernels: list[str]) -> dict[st
     source = folder + "/grub.cfg" if folder else BLS_FOLDER
     text = (system.read(source, 4 << 20) if folder else "") or ""
     environment = parse_environment(system.read((folder or GRUB_FOLDERS[1]) + "/grubenv", 4096, True) or "")
-    if entries and (not folder or re.search(r"^\s*blscfg\b", text, re.M)):
+    if entries and (not folder or re.search(r"^[ \t]*blscfg\b", text, re.M)):
         source, menu = BLS_FOLDER, parse_bls(entries, environment)
         # A grub.cfg that nobody may read still starts what is saved, on every system that has such entries.
         text = text or 'set default="${next_entry}"\nset default="${saved_entry}"'

@@ -74,7 +74,7 @@ def certificate(data: bytes) -> bytes:
 
 def key_path(system: System) -> str | None:
     """Where the certificate is that dkms signs with, if it has one."""
-    said = re.findall(r"^\s*mok_certificate=[\"']?([^\"'\s#]+)", system.read(SETTINGS, 65536, True) or "", re.M)
+    said = re.findall(r"^[ \t]*mok_certificate=[\"']?([^\"'\s#]+)", system.read(SETTINGS, 65536, True) or "", re.M)
     return next((path for path in said[-1:] + list(KEYS) if system.exists(path)), None)
 
 

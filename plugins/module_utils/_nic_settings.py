@@ -19,7 +19,7 @@ if t.TYPE_CHECKING:
 # The vendor's tool, and the same from a distribution's archive.
 PROGRAMS = ("mlxconfig", "mstconfig")
 VENDOR = "0x15b3"
-SETTING = re.compile(r"\s*\*?\s*([A-Z][A-Z0-9_]*(?:\[[^\]\s]*\])?)\s+(\S+)\s+(\S+)\s+(\S+)\s*$")
+SETTING = re.compile(r"([A-Z][A-Z0-9_]*(?:\[[^\]\s]*\])?)\s+(\S+)\s+(\S+)\s+(\S+)$")
 
 
 def questions(system: System, runner: Runner) -> dict[str, list[str]]:
@@ -41,7 +41,7 @@ def parse(text: str) -> list[dict[str, str]]:
     for line in text.splitlines():
         if line.strip().startswith("Configurations:"):
             columns = line.split()[1:] == ["Default", "Current", "Next", "Boot"]
-        match = SETTING.match(line) if columns else None
+        match = SETTING.match(line.lstrip(" *\t").rstrip()) if columns else None
         if match and match.group(3) != match.group(4):
             found.append({"name": match.group(1), "current": match.group(3), "next_boot": match.group(4)})
     return found

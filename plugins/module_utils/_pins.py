@@ -23,7 +23,7 @@ GPU = re.compile(r"nvidia|cuda|nccl|cudnn|libnvsdm|nvlsm|dcgm|gdrdrv|gdrcopy|doc
 VENDOR = re.compile(r"nvidia")
 APT_FOLDER = "/etc/apt/apt.conf.d"
 APT_FILE = "/etc/apt/apt.conf"
-APT_TOKEN = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*#[^\n]*|\"((?:[^\"\\\n]|\\.)*)\"|([{};])|([^\s{};\"]+)", re.S | re.M)
+APT_TOKEN = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|^[ \t]*#[^\n]*|\"((?:[^\"\\\n]|\\.)*)\"|([{};])|([^\s{};\"]+)", re.S | re.M)
 PREFERENCES = "/etc/apt/preferences"
 # apt reads no other names in such folders.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.pref)?$")
@@ -123,7 +123,7 @@ def pins(system: System) -> list[dict[str, t.Any]]:
 def versionlock(system: System) -> list[str]:
     """dnf's locks as they are written: a line each, or of its fifth version the names."""
     lines = [line.split("#", 1)[0].strip() for line in (system.read(LOCKS) or "").splitlines()]
-    return [line for line in lines if line] + re.findall(r"^\s*name\s*=\s*[\"']([^\"'\n]*)[\"']", system.read(LOCKS_5) or "", re.M)
+    return [line for line in lines if line] + re.findall(r"^[ \t]*name[ \t]*=[ \t]*[\"']([^\"'\n]*)[\"']", system.read(LOCKS_5) or "", re.M)
 
 
 def parse_ini(text: str) -> dict[str, str]:

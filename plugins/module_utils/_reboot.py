@@ -22,7 +22,7 @@ FLAG = "/run/reboot-required"
 DNF = ("dnf", "needs-restarting", "-r")
 REQUIRED = "Reboot is required"
 NOT_REQUIRED = "Reboot should not be necessary"
-BULLET = re.compile(r"^\s*\*\s+(\S+)", re.M)
+BULLET = re.compile(r"^[ \t]*\*[ \t]+(\S+)", re.M)
 
 Reason = t.Dict[str, str]
 Driver = t.Dict[str, t.Any]

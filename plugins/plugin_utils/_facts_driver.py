@@ -16,7 +16,7 @@ INITRAMFS = (
 REASONS = (
     "what is pending until a reboot or a reload: `asked_by_packages`, `asked_by_dnf`, `newer_kernel`, `other_module_loaded`, `other_user_space`, "
     "`pending_module_options`, `pending_kernel_options`, `pending_nic_settings`, `nouveau_loaded`, `nova_core_loaded`, `nova_drm_loaded`. "
-    "Whether it takes the one, the other, or neither is not said here"
+    "Whether it takes the one, the other, or neither is not said here. Packages that ask are rare on minimal images; their silence means nothing"
 )
 
 FIELDS: tuple[tuple[str, str, str], ...] = (
