@@ -171,7 +171,8 @@ def test_automatic_updates_of_dnf(
 
 
 def test_a_host_without_any_of_it(tree: Tree) -> None:
-    assert _pins.scan(system(tree), packages("bash", "dash", held=("bash",)), {}) == {"holds": ["bash"], "pins": [], "versionlock": [], "automatic": []}
+    found = _pins.scan(system(tree), packages("bash", "dash", held=("bash",)), {})
+    assert found == {"holds": ["bash"], "pins": [], "versionlock": [], "automatic": []}
     assert _pins.scan(system(tree), None, None)["holds"] is None
 
 
