@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
     _managed,
+    _observe_boot,
     _observe_driver,
     _observe_hardware,
     _observe_smi,
@@ -29,12 +30,12 @@ SCHEMA = 1
 SUBSETS = ("hardware", "driver", "software", "managed")
 # Parts by when they collect: files first, while programs run; then what programs answer; and last what hangs on a sick host.
 FIRST = (("hardware", _observe_hardware),)
-NEXT = (("driver", _observe_driver), ("software", _observe_software))
+NEXT = (("driver", _observe_driver), ("driver", _observe_boot), ("software", _observe_software))
 LAST = (("driver", _observe_smi),)
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
     "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "pcie_bridges", "iommu",
-    "numa_nodes", "driver", "volatile", "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
+    "numa_nodes", "driver", "updates", "owners", "volatile", "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
 )
 
 
@@ -76,6 +77,10 @@ class Observation:
         if result.rc != 0 and not (empty and empty.search(result.out)):
             self.system.problem(result.complaint, name)
         return result
+
+    def own(self, **owners: t.Optional[str]) -> None:
+        """Add components to C(owners), which several groups fill in."""
+        self.facts["owners"] = {**(self.facts["owners"] or {}), **owners}
 
     def parts(self, known: t.Tuple[t.Tuple[str, t.Any], ...]) -> list[t.Any]:
         """Those parts whose group was asked for."""
@@ -128,7 +133,6 @@ class Observation:
         for part in self.parts(LAST):
             part.collect(self)
         return facts
-
 
     def tell_all(self) -> None:
         """What is known so far, for whoever has to do with it in case the rest never comes."""

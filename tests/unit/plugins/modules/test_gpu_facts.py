@@ -23,6 +23,8 @@ from fixtures import smi
 from fixtures.sysfs_host import KERNEL, Host, report
 
 DIVIDED = [(1, 0, "40448 MiB"), (2, 0, "40448 MiB")]
+# What it has on the bus for RDMA.
+HCAS = ("14", "24", "34", "44", "54", "64", "74", "84", "a1")
 
 
 @pytest.fixture
@@ -85,11 +87,29 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     assert {gpu["model"] for gpu in facts["gpus"]} == {"NVIDIA H100 80GB HBM3"}
     assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[7]] == {"path": "SYS", "nvlinks": 18, "source": "sysfs, nvidia-smi"}
     driver = facts["driver"]
-    assert driver["on_disk"] == {KERNEL: {"version": "580.178.04", "flavour": "open", "path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko"}}
+    path = f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko"
+    assert driver["on_disk"] == {KERNEL: {"version": "580.178.04", "flavour": "open", "path": path, "signer": "DKMS module signing key"}}
     assert (driver["loaded"], driver["user_space"]) == ({"version": "580.178.04", "flavour": "open"}, "580.178.04")
     assert (driver["owner"], driver["flavour"]) == ("nvidia", "open")
     assert driver["fabric_manager"] == {"version": "580.178.04", "active": True}
-    assert [reason["id"] for reason in driver["reboot_reasons"]] == ["asked_by_packages"]
+    assert {reason["id"]: reason["seen"] for reason in driver["reboot_reasons"]} == {
+        "asked_by_packages": "no package named",
+        "pending_module_options": "nvidia NVreg_CreateImexChannel0 is 0, /etc/modprobe.d/nvidia.conf says 1",
+        "pending_kernel_options": "not in force: iommu=pt",
+        "pending_nic_settings": "; ".join(f"0000:{bus}:00.0 SRIOV_EN is False(0), next True(1)" for bus in HCAS),
+        "nova_core_loaded": "nova_core is bound to 1 devices, nvidia 580.178.04 is on disk",
+    }
+    assert driver["next_boot"] == {"kernel": KERNEL, "source": "/boot/grub/grub.cfg", "once": False, "module": "580.178.04"}
+    newer = ["/etc/modprobe.d", "/etc/modprobe.d/nvidia.conf"]
+    initramfs = {"path": f"/boot/initrd.img-{KERNEL}", "older_than": newer}
+    assert driver["kernels"] == {KERNEL: {"installed": True, "headers": False, "initramfs": initramfs}}
+    built = {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64"}
+    assert driver["dkms"] == [{**built, "state": "installed", "notes": ["original_module exists"]}]
+    assert (driver["libcuda"], driver["gsp_firmware"], driver["kept_out"]) == ("580.178.04", ["580.178.04"], ["nouveau"])
+    assert facts["owners"] == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
+    assert facts["updates"]["automatic"] == [
+        {"tool": "unattended-upgrades", "enabled": False, "excludes": ["linux-"], "origins": ["origin=Debian"], "exposed": ["nvidia-fabricmanager"]},
+    ]
     assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
     volatile = facts["volatile"][host.addresses[0]]
     assert (volatile["power_limit_w"], volatile["mig"], volatile["compute_mode"], volatile["mig_geometry"]) == (700.0, "disabled", "Default", [])
@@ -139,12 +159,14 @@ def test_a_hanging_driver_costs_its_own_facts_only(host: Host) -> None:
 
 
 def test_everything_hangs(host: Host) -> None:
-    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl"):
+    for name in ("nvidia-smi", "modinfo", "dpkg-query", "systemctl", "dkms", "mlxconfig"):
         host.program(name, "sleep 60")
     begin = time.monotonic()
     facts = host.observe(timeout=1, probe_timeout=3)
     assert time.monotonic() - begin < 3
-    assert set(problems(facts)) == {"nvidia-smi", "nvidia-smi nvlink", "modinfo", "packages", "systemd"}
+    adapters = {f"mlxconfig 0000:{bus}:00.0" for bus in HCAS}
+    assert set(problems(facts)) == {"nvidia-smi", "nvidia-smi nvlink", "modinfo", "packages", "systemd", "dkms", *adapters}
+    assert (facts["driver"]["dkms"], facts["driver"]["nic_settings"], facts["updates"]["holds"]) == (None, {}, None)
     assert len(facts["gpus"]) == 8
     assert facts["driver"]["packages"] is None
     assert facts["driver"]["owner"] is None
@@ -242,6 +264,38 @@ def test_one_gpu_without_links_among_others_is_named(host: Host) -> None:
     assert facts["gpus"][0]["nvlinks"] == []
     assert facts["topology"]["gpu_gpu"][host.addresses[0]][host.addresses[1]]["nvlinks"] == 0
     assert problems(facts) == {"nvidia-smi nvlink": f"{host.addresses[0]} has no active NVLink: NVML: all links are inActive"}
+
+
+def test_dnf_is_asked_on_its_own_hosts_alone(host: Host) -> None:
+    answer = "Core libraries have been updated:\\n  * kernel\\n\\nReboot is required to fully utilize these updates."
+    host.program("dnf", f"printf '{answer}'; exit 1")
+    assert "asked_by_dnf" not in {reason["id"] for reason in host.observe()["driver"]["reboot_reasons"]}
+    host.tree.file("/usr/bin/dnf", "")
+    (host.tree.root / "usr/bin/apt-get").unlink()
+    facts = host.observe()
+    assert {"id": "asked_by_dnf", "seen": "kernel"} in facts["driver"]["reboot_reasons"]
+    assert facts["problems"] == []
+    host.program("dnf", "echo 'No such command: needs-restarting.' >&2; exit 1")
+    facts = host.observe()
+    assert "asked_by_dnf" not in {reason["id"] for reason in facts["driver"]["reboot_reasons"]}
+    assert problems(facts) == {"dnf needs-restarting": "exit status 1: No such command: needs-restarting."}
+
+
+def test_an_adapter_that_does_not_answer_is_a_problem_of_its_own(host: Host) -> None:
+    fails = 'if [ "$2" = 0000:14:00.0 ]; then echo "-E- Failed to open the device" >&2; exit 3; fi'
+    host.program("mlxconfig", fails + '; echo "Configurations: Default Current Next Boot"')
+    facts = host.observe()
+    assert problems(facts) == {"mlxconfig 0000:14:00.0": "exit status 3: -E- Failed to open the device"}
+    assert len(facts["driver"]["nic_settings"]) == 8
+
+
+def test_dkms_that_fails_is_a_problem_and_one_that_is_not_there_is_none(host: Host) -> None:
+    host.program("dkms", "echo 'Error! broken tree' >&2; exit 4")
+    facts = host.observe()
+    assert (facts["driver"]["dkms"], problems(facts)) == (None, {"dkms": "exit status 4: Error! broken tree"})
+    (host.bin / "dkms").unlink()
+    facts = host.observe()
+    assert (facts["driver"]["dkms"], problems(facts)) == ([], {})
 
 
 def test_broken_record_and_toolkit_files(host: Host) -> None:

@@ -40,7 +40,9 @@ def driver_of(machine: Machine, state: State, function: Entry) -> str | None:
     if driver is None or function["address"] in machine.dead:
         return None
     if driver in ("nvidia", "nvidia-nvswitch"):
-        return driver if find(state, "nvidia") else None
+        # The kernel's own driver takes what it draws on, when it comes first.
+        other = "nouveau" if find(state, "nouveau") and function["class"].startswith("03") else None
+        return driver if find(state, "nvidia") else other
     return driver
 
 
