@@ -201,13 +201,13 @@ def test_nvml_fills_nulls_and_clashes_are_problems(host: Host, monkeypatch: pyte
     for address, node in ((first, "-1"), (second, "-1")):
         (host.tree.root / f"sys/bus/pci/devices/{address}/numa_node").write_text(node)
     pynvml(host, monkeypatch, [
-        {"address": first, "nodes": 2, "memory": 4, "level": 40}, {"address": second, "nodes": 6, "level": 50}, None,
+        {"address": first, "nodes": 2, "memory": 2, "level": 40}, {"address": second, "nodes": 6, "memory": 4, "level": 50}, None,
         {"address": third, "nodes": 8, "level": 10}, {"address": "0000:ff:00.0"},
     ])  # fmt: skip
     facts = host.observe()
     # One node is an answer, two are none; what the kernel said stays.
     assert [gpu["numa_node"] for gpu in facts["gpus"][:3]] == [1, None, 0]
-    assert [gpu["memory_numa_node"] for gpu in facts["gpus"][:3]] == [4, None, None]
+    assert [gpu["memory_numa_node"] for gpu in facts["gpus"][:3]] == [2, 4, None]
     paths = facts["topology"]["gpu_gpu"]
     assert paths[first][second] == {"path": "NODE", "nvlinks": 18, "source": "sysfs, NVML, nvidia-smi"}
     # SYS is also what NVML says of what it does not know.
