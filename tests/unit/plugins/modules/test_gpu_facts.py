@@ -19,6 +19,7 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
+from fixtures import software_host
 from fixtures.sysfs_host import KERNEL, Host, report
 
 
@@ -34,6 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 def test_the_schema_describes_what_is_observed(host: Host) -> None:
     facts = host.observe()
     (host.bin / "nvidia-smi").unlink()
+    host.tree.file("/etc/cdi/old.yaml", software_host.specification(7, "535.309.01"))
     bare = host.observe()
     assert _facts_schema.violations(facts) + _facts_schema.violations(bare) == []
     observed = {path for path, _ in _facts_schema.seen(facts) | _facts_schema.seen(bare)}
@@ -232,7 +234,7 @@ def test_broken_record_and_toolkit_files(host: Host) -> None:
     host.tree.file(_observe.RECORD, "{half")
     host.tree.file("/usr/local/cuda-13.0/version.json", "{")
     facts = host.observe()
-    assert set(problems(facts)) == {"record", "software"}
+    assert set(problems(facts)) == {"record", "cuda"}
     assert facts["record"] is None
     host.tree.file(_observe.RECORD, '{"verdict": "pass"}')
     assert host.observe()["record"] == {"verdict": "pass"}
