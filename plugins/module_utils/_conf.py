@@ -120,11 +120,12 @@ class Mounts:
     def __init__(self, system: System) -> None:
         rows = [line.split() for line in (system.read("/proc/self/mounts", quiet=True) or "").splitlines()]
         # The longest first, so that what is mounted below another mount is found before it.
-        self._known = sorted(((row[1].replace("\\040", " "), row[2]) for row in rows if len(row) > 2), key=lambda row: -len(row[0]))
+        known = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) > 2 and row[1] != "/"]
+        self._known = sorted(known, key=lambda row: -len(row[0]))
 
     def far(self, path: str) -> str | None:
-        """Type of the distant file system that C(path) lies on; None where it is near."""
+        """Type of the distant file system that C(path) lies on; None where it is near, as a root always is: this program came from it."""
         for point, kind in self._known:
-            if point == "/" or path == point or path.startswith(point + "/"):
+            if path == point or path.startswith(point + "/"):
                 return kind if FAR.match(kind) else None
         return None

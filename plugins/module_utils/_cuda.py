@@ -97,7 +97,8 @@ def _version(system: System, path: str) -> tuple[str | None, str | None]:
         try:
             parts = json.loads(text)
             told = [part.get("version") if isinstance(part, dict) else None for part in (parts.get("cuda"), parts.get("cuda_nvcc"))]
-            return told[0], told[1]
+            if told[0]:
+                return told[0], told[1]
         except (ValueError, AttributeError):
             system.problem("%s/version.json is no JSON object" % path)
     match = re.search(r"CUDA Version (\d+(?:\.\d+)+)", system.read(path + "/version.txt", 4096, True) or "")
@@ -116,9 +117,8 @@ def toolkits(system: System, packages: Packages, mounts: _conf.Mounts) -> Found:
         path = "/usr/local/" + name
         if not TOOLKIT.match(name) and not LINK.match(name):
             continue
-        end = _conf.follow(system, path)
-        if end != path:
-            links.setdefault(end, []).append(path)
+        if system.link(path) is not None:
+            links.setdefault(_conf.follow(system, path), []).append(path)
         else:
             paths.append(path)
     for end, sources in links.items():
@@ -194,8 +194,8 @@ def cudnn(files: Files, packages: Packages) -> dict[str, Found]:
         if path.rsplit("/", 1)[1].startswith("libcudnn.so."):
             toolkit = TOOLKIT.search(files.toolkit_of(path) or "")
             who = _owner(files, path, packages, CUDNN)
-            major = toolkit.group(1) if toolkit else majors and len(majors) == 1 and who == "nvidia" and next(iter(majors)) or None
-            libraries.append({"path": path, "version": version, "cuda": int(major) if major else None, "owner": who})
+            mine = {toolkit.group(1)} if toolkit else majors if who == "nvidia" else set()
+            libraries.append({"path": path, "version": version, "cuda": int(min(mine)) if len(mine) == 1 else None, "owner": who})
     for folder, versions in parts.items():
         if len(versions) > 1:
             system.problem("the libraries of cuDNN in %s are of different versions: %s" % (folder, ", ".join(sorted(versions))))

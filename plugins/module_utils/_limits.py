@@ -65,8 +65,8 @@ def units(system: System, known: dict[str, dict[str, str]] | None) -> dict[str, 
     for name in UNITS:
         properties = known.get(name, {})
         # An alias answers with the name that the unit really has.
-        name = properties.get("Id", name)
-        if properties.get("LoadState") not in ("loaded",) or name in found:
+        real = properties.get("Id", name)
+        if properties.get("LoadState") != "loaded" or real in found:
             continue
         entry: dict[str, t.Any] = {key: value(properties.get("Limit%sSoft" % key.upper())) for key in NAMES}
         pid = properties.get("MainPID", "0")
@@ -74,7 +74,7 @@ def units(system: System, known: dict[str, dict[str, str]] | None) -> dict[str, 
         entry["process"] = of_process(text) if text else None
         entry["active"] = properties.get("ActiveState") == "active"
         entry["reload_needed"] = properties.get("NeedDaemonReload") == "yes"
-        found[name] = entry
+        found[real] = entry
     return found
 
 

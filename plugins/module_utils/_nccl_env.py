@@ -18,18 +18,18 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _conf
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-NAME = (
-    r"(?:(?:TORCH_|OFI_)?NCCL_\w+|TORCH_FR_\w+|NVIDIA_TF32_OVERRIDE|(?:GLOO|TP)_SOCKET_IFNAME|FI_(?:PROVIDER|EFA_\w+)|RDMAV_\w+"
-    r"|UCX_\w+|SHARP_COLL_\w+|CUDA_VISIBLE_DEVICES|LD_LIBRARY_PATH|LD_PRELOAD)"
+NAME = re.compile(
+    r"(?:(?:TORCH_|OFI_)?NCCL|TORCH_FR|FI_EFA|RDMAV|UCX|SHARP_COLL)_\w+$|NVIDIA_TF32_OVERRIDE$|(?:GLOO|TP)_SOCKET_IFNAME$|FI_PROVIDER$"
+    r"|CUDA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$|LD_PRELOAD$"
 )
 HINT = re.compile(r"NCCL_|_FR_|TF32|_IFNAME|FI_|RDMAV_|UCX_|SHARP_|VISIBLE_DEV|LD_")
 # Whole in quotes, as units have it, or only its value in quotes, as shells have it.
-SET = re.compile(r"""(?:(?<!\w)"(%s)=([^"]*)"|(?<!\w)'(%s)=([^']*)'|(?<![\w$\{])(%s)=("[^"]*"|'[^']*'|[^\s;&|#"']*))""" % (NAME, NAME, NAME))
-SETENV = re.compile(r"""\bsetenv[ \t]+(%s)[ \t]+("[^"]*"|'[^']*'|[^\s;#]+)""" % NAME)
-PAM = re.compile(r"""[ \t]*(%s)[ \t]+DEFAULT=("[^"]*"|\S*)""" % NAME)
+SET = re.compile(r"""(?<!\w)"(\w+)=([^"]*)"|(?<!\w)'(\w+)=([^']*)'|(?<![\w$\{])(\w+)=("[^"]*"|'[^']*'|[^\s;&|#"']*)""")
+SETENV = re.compile(r"""\bsetenv[ \t]+(\w+)[ \t]+("[^"]*"|'[^']*'|[^\s;#]+)|^[ \t]*(\w+)[ \t]+DEFAULT=("[^"]*"|\S*)""")
 # Lines that set something; a variable in any other line is read, compared or printed.
-SETS = re.compile(r"""[ \t]*(?:%s=|(?:Default|Manager|Pass)?Environment=)|.*\b(?:export|declare|typeset|env)\b""" % NAME)
-PLAIN = re.compile(r"^(%s)=(.*)$" % NAME, re.M)
+SETS = re.compile(r"[ \t]*\w+=|.*\b(?:export|declare|typeset|env)\b")
+UNIT_LINE = re.compile(r"\s*(?:Default|Manager)?Environment=")
+PLAIN = re.compile(r"^(\w+)=(.*)$", re.M)
 SECRET = re.compile(r"(?i)secret|token|passw|credential|private|(?:^|_)(?:api_?)?key(?:$|_)|://[^/\s]*@")
 FILES = (
     "/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/security/pam_env.conf", "/etc/containers/containers.conf",
@@ -54,24 +54,26 @@ def _value(name: str, text: str) -> str | None:
 
 def settings(text: str) -> list[tuple[str, str | None]]:
     """(name, value) of what a shell script, a unit, an environment file or an engine's configuration sets, in the order of the text."""
-    found: list[tuple[str, str | None]] = []
+    found: list[tuple[str, str]] = []
     if not HINT.search(text):
-        return found
+        return []
     for line in text.replace("\\\n", " ").splitlines():
         if not HINT.search(line) or line.lstrip()[:1] in ("#", ";"):
             continue
-        for match in [*SETENV.finditer(line), *PAM.finditer(line)]:
-            found.append((match.group(1), _value(match.group(1), match.group(2))))
-        if SETS.match(line):
-            for match in SET.finditer(line):
-                name, value = next((match.group(at), match.group(at + 1)) for at in (1, 3, 5) if match.group(at))
-                found.append((name, _value(name, value)))
-    return found
+        found += [(match.group(1) or match.group(3), match.group(2) or match.group(4) or "") for match in SETENV.finditer(line)]
+        unit = UNIT_LINE.match(line)
+        if unit or SETS.match(line):
+            sets = SET.finditer(line, unit.end() if unit else 0)
+            found += [next((match.group(at), match.group(at + 1)) for at in (1, 3, 5) if match.group(at)) for match in sets]
+    return [(name, _value(name, value)) for name, value in found if NAME.match(name)]
 
 
 def plain(text: str) -> list[tuple[str, str | None]]:
     """(name, value) as NCCL itself reads its files: nothing is trimmed, quotes belong to the value."""
-    return [(name, None if SECRET.search(name) or SECRET.search(value) else value[:LONGEST]) for name, value in PLAIN.findall(text)]
+    return [
+        (name, None if SECRET.search(name) or SECRET.search(value) else value[:LONGEST])
+        for name, value in PLAIN.findall(text) if NAME.match(name)
+    ]
 
 
 def _places(system: System) -> t.Iterator[str]:
