@@ -24,15 +24,16 @@ MOST_BYTES = 4 << 20
 LIBRARY = re.compile(r"/lib(?:cuda|nvidia-[a-z0-9-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)(?![\w.])")
 TOP = re.compile(r"([A-Za-z]\w*):(?:\s+(.*?))?\s*$")
 ITEM = re.compile(r"(\s*)-(\s+)(.*)$")
-NAME = re.compile(r"name:\s+(.+?)\s*$")
+QUOTED = re.compile(r"""(?:"([^"]*)"|'([^']*)')\s*(?:#.*)?$""")
+# What CDI allows in the name of a device.
+DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?$")
 
 
 def _plain(text: str | None) -> str:
-    """A scalar of YAML without quotes and comment."""
+    """A scalar of YAML without quotes and comment; quotes that do not close stay."""
     text = (text or "").strip()
-    if text[:1] in ("'", '"'):
-        return text[1:].split(text[0])[0]
-    return text.split(" #")[0].strip()
+    quoted = QUOTED.match(text)
+    return quoted.group(1) or quoted.group(2) or "" if quoted else text.split(" #")[0].strip()
 
 
 def read_yaml(text: str) -> tuple[dict[str, t.Any], list[str]]:
@@ -76,10 +77,13 @@ def read_yaml(text: str) -> tuple[dict[str, t.Any], list[str]]:
                 named = True
                 continue
         if column is not None and len(body) - len(body.lstrip()) == column and not named:
-            match = NAME.match(body.strip())
-            if match:
-                found["devices"].append(_plain(match.group(1)))
+            key, colon, rest = body.strip().partition(": ")
+            if key == "name" and colon:
                 named = True
+                if DEVICE.match(_plain(rest)):
+                    found["devices"].append(_plain(rest))
+                else:
+                    strange.append("line %d: %s is no name of a device" % (number, rest.strip()[:40]))
     if not named:
         strange.append("the last device has no name")
     return found, strange

@@ -118,14 +118,22 @@ class Mounts:
     """Which paths lie on file systems of other machines, from the kernel's own table."""
 
     def __init__(self, system: System) -> None:
+        self._system = system
         rows = [line.split() for line in (system.read("/proc/self/mounts", quiet=True) or "").splitlines()]
-        # The longest first, so that what is mounted below another mount is found before it.
-        known = [(row[1].replace("\\040", " "), row[2]) for row in rows if len(row) > 2 and row[1] != "/"]
-        self._known = sorted(known, key=lambda row: -len(row[0]))
+        # A root is always near, whatever it is: this program came from it.
+        self._known = {row[1].replace("\\040", " "): row[2] for row in rows if len(row) > 2 and row[1] != "/" and FAR.match(row[2])}
 
     def far(self, path: str) -> str | None:
-        """Type of the distant file system that C(path) lies on; None where it is near, as a root always is: this program came from it."""
-        for point, kind in self._known:
-            if path == point or path.startswith(point + "/"):
-                return kind if FAR.match(kind) else None
-        return None
+        """Type of the distant file system that C(path), or what its links lead to, lies on or below; None where it is near."""
+        now = ""
+        for part in path.strip("/").split("/") if self._known else ():
+            # No step is taken on the other machine: even to ask whether there is a link can hang.
+            step = now + "/" + part
+            kind = self._kind(step)
+            if kind:
+                return kind
+            now = follow(self._system, step)
+        return self._kind(now)
+
+    def _kind(self, path: str) -> str | None:
+        return next((kind for point, kind in self._known.items() if path == point or path.startswith(point + "/")), None)

@@ -46,7 +46,7 @@ OBSOLETE = re.compile(r"nvidia-docker2?$|nvidia-container-runtime(?:-hook)?$")
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 OPERATOR_CONFIG = "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml"
 OCI_HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")
-BIN = ("/usr/bin", "/usr/sbin", "/usr/local/bin")
+BIN = ("/usr/bin/", "/usr/sbin/", "/usr/local/bin/")
 
 Settings = t.Dict[str, t.Any]
 
@@ -148,10 +148,9 @@ def settings(system: System, name: str) -> Settings:
 def engines(system: System, packages: Packages, units: dict[str, dict[str, str]] | None) -> dict[str, dict[str, t.Any]]:
     """Engines that are installed, by name."""
     found = {}
-    programs = {name for folder in BIN for name in system.names(folder) if name in PROGRAMS}
     for name, engine in ENGINES.items():
         made = _cuda.installed(packages, engine.packages)
-        if not made and not programs.intersection(engine.programs):
+        if not made and not any(system.exists(folder + program) for program in engine.programs for folder in BIN):
             continue
         state = (units or {}).get(engine.unit or "", {})
         found[name] = {
@@ -160,9 +159,6 @@ def engines(system: System, packages: Packages, units: dict[str, dict[str, str]]
             **settings(system, name),
         }
     return found
-
-
-PROGRAMS = {program for engine in ENGINES.values() for program in engine.programs}
 
 
 def toolkit(system: System, packages: Packages) -> dict[str, t.Any] | None:

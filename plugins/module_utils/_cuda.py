@@ -55,8 +55,12 @@ class Files:
                 folder = line.split("#")[0].strip().rstrip("/")
                 if folder.startswith("/") and not mounts.far(folder):
                     linked.append(folder)
+        seen = set()
         for folder in [*LIBRARIES, *(path + "/lib64" for path in toolkits), *PLUGINS, *linked]:
-            if folder not in self.libraries and not folder.startswith("/lib"):
+            # The loader is told of /usr/local/cuda-13/targets/x86_64-linux/lib, which is lib64 of a toolkit.
+            real = system.real(folder)
+            if real not in seen and not folder.startswith("/lib"):
+                seen.add(real)
                 self.libraries[folder] = [name for name in system.names(folder) if name.startswith(("libcudnn", "libnccl"))]
 
     def sonames(self, stem: str) -> t.Iterator[tuple[str, str, str | None]]:

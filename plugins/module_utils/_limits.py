@@ -81,7 +81,7 @@ def units(system: System, known: dict[str, dict[str, str]] | None) -> dict[str, 
 def slurm(system: System, mounts: _conf.Mounts) -> dict[str, t.Any] | None:
     """What Slurm carries over from a submitter's shell, and the prologs that may set variables: C({config, propagate, propagate_except, prologs})."""
     for path in SLURM_FILES:
-        kind = mounts.far(_conf.follow(system, path))
+        kind = mounts.far(path)
         if kind:
             system.problem("%s lies on %s and was not read" % (path, kind))
             continue

@@ -108,7 +108,7 @@ def scan(system: System, mounts: _conf.Mounts, units: dict[str, dict[str, str]],
         if len(seen) > MOST_FILES:
             system.problem("more than %d files may set variables; the others were not read" % MOST_FILES)
             break
-        kind = mounts.far(end)
+        kind = mounts.far(path)
         if kind:
             system.problem("%s lies on %s and was not read" % (path, kind))
             continue

@@ -74,6 +74,11 @@ PartitionName=all Nodes=n1 Default=YES State=UP
 """
 HOLD = "import time; held = open('/dev/nvidia0'); time.sleep(600)"
 CONTAINER = "0123456789abcdef" * 4
+# What Slurm does with control groups of version 2, which it does not take here because the machine has some of version 1.
+STEP = """
+scope=/sys/fs/cgroup/system.slice/n1_slurmstepd.scope
+mkdir -p $scope/job_4711/step_0/user/task_0 && echo $$ >$scope/job_4711/step_0/user/task_0/cgroup.procs && exec sleep 600
+"""
 
 
 def libraries(version: str) -> dict[str, str]:
@@ -186,6 +191,7 @@ def jobs(node: Host, bare: dict[str, Any]) -> dict[str, str]:
     node("systemd-run", "--unit=training", "python3", "-c", HOLD)
     # The name that an engine gives to a container's scope; systemd makes it for this one as for that one.
     node("systemd-run", "--unit=container", "systemd-run", "--scope", f"--unit=docker-{CONTAINER}", "python3", "-c", HOLD)
+    node("systemd-run", "--unit=step", "systemd-run", "--scope", "--unit=n1_slurmstepd", "--property=Delegate=yes", "sh", "-c", STEP)
     return {"held": node.submit(f'python3 -c "{HOLD}"'), "waiting": node.submit("sleep 600")}
 
 
@@ -210,7 +216,7 @@ def changed(node: Host, jobs: dict[str, str], furnished: dict[str, Any], tmp_pat
     node("systemctl", "daemon-reload")
     node.put(files={"/etc/systemd/system/slurmd.service.d/nccl.conf": "[Service]\nEnvironment=NCCL_PROTO=LL\nLimitMEMLOCK=1048576\n"})
     node("scancel", *jobs.values())
-    node("systemctl", "stop", "training")
+    node("systemctl", "stop", "training", "n1_slurmstepd.scope")
     for _ in range(100):
         if not node("squeue", "--noheader"):
             break
@@ -334,10 +340,10 @@ def test_whose_jobs_are_on_the_host(jobs: dict[str, str], furnished: dict[str, A
     busy = furnished["busy"]
     assert busy["holders"] == 3
     assert {(entry["job"]["kind"], entry["job"]["id"], entry["job"]["step"], bool(entry["devices"])) for entry in busy["jobs"]} == {
-        ("slurm", jobs["held"], "batch", True), ("slurm", jobs["waiting"], "batch", False),
+        ("slurm", jobs["held"], "batch", True), ("slurm", jobs["waiting"], "batch", False), ("slurm", "4711", "0", False),
         ("unit", "training.service", None, True), ("container", CONTAINER[:12], None, True),
     }  # fmt: skip
-    assert {entry["name"] for entry in busy["jobs"]} == {"python3", "slurmstepd"}
+    assert {entry["name"] for entry in busy["jobs"]} == {"python3", "slurmstepd", "sleep"}
 
 
 def test_jobs_that_ended_are_gone(changed: dict[str, Any]) -> None:

@@ -223,6 +223,28 @@ def test_plugins_where_the_loader_looks(tree: Tree) -> None:
     assert parts(tree, {})[1]["plugins"] == ["/opt/amazon/ofi-nccl/lib/libnccl-tuner-ofi.so", "/opt/fabric/lib/libnccl-net.so"]
 
 
+def test_a_folder_under_two_names_is_looked_into_once(tree: Tree) -> None:
+    toolkit = "/usr/local/cuda-12.2"
+    library(tree, "cudnn", "8.9.7", toolkit + "/targets/x86_64-linux/lib/")
+    tree.link(toolkit + "/lib64", toolkit + "/targets/x86_64-linux/lib")
+    tree.file("/etc/ld.so.conf.d/cuda.conf", toolkit + "/targets/x86_64-linux/lib\n")
+    assert [entry["path"] for entry in parts(tree, {}, toolkit)[0]["libraries"]] == [toolkit + "/lib64/libcudnn.so.8"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/apps", "nfs4"), ("/apps/x/y", "nfs4"), ("/application", None), ("/apps/local/x", "nfs4"), ("/opt/tools/bin", "nfs4"), ("/opt/near", None),
+        ("/a b/c", "lustre"), ("/", None), ("/home/a", "autofs"), ("/mnt/s", "fuse.sshfs"), ("/tmp/x", None),
+    ],
+)  # fmt: skip
+def test_what_lies_on_other_machines(tree: Tree, path: str, kind: str | None) -> None:
+    rows = ["x / nfs4", "s:/x /apps nfs4", "/dev/sdb /apps/local ext4", "o:/y /a\\040b lustre", "auto /home autofs", "z /mnt/s fuse.sshfs"]
+    tree.file("/proc/self/mounts", "\n".join(row + " rw 0 0" for row in [*rows, "t /tmp tmpfs", "short"]))
+    tree.link("/opt/tools", "/apps/tools")
+    assert _conf.Mounts(System(str(tree.root))).far(path) == kind
+
+
 def test_a_ring_of_links_ends(tree: Tree) -> None:
     (tree.root / "usr/local").mkdir(parents=True)
     (tree.root / "usr/local/cuda").symlink_to("cuda-13")
