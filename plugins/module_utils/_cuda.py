@@ -148,7 +148,8 @@ def toolkits(system: System, packages: Packages, mounts: _conf.Mounts) -> Found:
             if compiler else None,
             "links": sorted(links.get(path, [])),
             "compat": compat[0] if compat else None,
-            "owner": None if packages is None else maker(made) if made else "runfile",
+            "owner": None if packages is None else maker(made) if made
+            else "runfile" if system.exists(path + "/bin/cuda-uninstaller") else "unpackaged",
         })
     archive = installed(packages, ARCHIVE)
     if archive and maker(archive) == "distro":

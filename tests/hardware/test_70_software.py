@@ -75,7 +75,7 @@ PartitionName=all Nodes=n1 Default=YES State=UP
 HOLD = "import time; held = open('/dev/nvidia0'); time.sleep(600)"
 CONTAINER = "0123456789abcdef" * 4
 # What Slurm does with control groups of version 2, which it does not take here because the machine has some of version 1.
-STEP = """
+STEP = """#!/bin/sh
 scope=/sys/fs/cgroup/system.slice/n1_slurmstepd.scope
 mkdir -p $scope/job_4711/step_0/user/task_0 && echo $$ >$scope/job_4711/step_0/user/task_0/cgroup.procs && exec sleep 600
 """
@@ -107,8 +107,9 @@ RECORDS = (
     "pytorch-2.13.0-cuda129_mkl_py312_h1_302", "libcudnn-9.10.2.21-h0_0", "nccl-2.28.9.1-h4_0", "cuda-version-12.9-h4_3", "python-3.12.11-h9_0",
 )  # fmt: skip
 FILES = {
-    # As the runfile leaves it, and as its predecessors did.
+    # As the runfile leaves it, and as somebody has unpacked another.
     "/usr/local/cuda-12.9/version.json": '{"cuda": {"version": "12.9.1"}}',
+    "/usr/local/cuda-12.9/bin/cuda-uninstaller": "#!/bin/sh\n",
     "/usr/local/cuda-10.2/version.txt": "CUDA Version 10.2.89\n",
     "/etc/environment": "NCCL_DEBUG=INFO\n",
     "/etc/profile.d/nccl.sh": "export NCCL_SOCKET_IFNAME=eth0 NCCL_AUTH_TOKEN=abc\n",
@@ -127,6 +128,7 @@ FILES = {
     "/opt/gpu-env/lib/python3.11/site-packages/torch/version.py": "__version__ = '2.14.1+cu130'\ncuda = '13.0'\n",
     "/opt/gpu-env/lib/python3.11/site-packages/torch-2.14.1+cu130.dist-info/METADATA": "",
     "/opt/gpu-env/lib/python3.11/site-packages/nvidia_cudnn_cu13-9.24.0.43.dist-info/METADATA": "",
+    "/opt/step": STEP,
     # What a driver would have made; no driver is loaded here.
     "/dev/nvidia0": "",
 }
@@ -191,7 +193,7 @@ def jobs(node: Host, bare: dict[str, Any]) -> dict[str, str]:
     node("systemd-run", "--unit=training", "python3", "-c", HOLD)
     # The name that an engine gives to a container's scope; systemd makes it for this one as for that one.
     node("systemd-run", "--unit=container", "systemd-run", "--scope", f"--unit=docker-{CONTAINER}", "python3", "-c", HOLD)
-    node("systemd-run", "--unit=step", "systemd-run", "--scope", "--unit=n1_slurmstepd", "--property=Delegate=yes", "sh", "-c", STEP)
+    node("systemd-run", "--unit=step", "systemd-run", "--scope", "--unit=n1_slurmstepd", "--property=Delegate=yes", "/opt/step")
     return {"held": node.submit(f'python3 -c "{HOLD}"'), "waiting": node.submit("sleep 600")}
 
 
@@ -248,9 +250,9 @@ def test_a_furnished_host_has_no_problems_above_the_driver(furnished: dict[str, 
     }  # fmt: skip
 
 
-def test_toolkits_of_three_makers(furnished: dict[str, Any]) -> None:
+def test_toolkits_of_four_makers(furnished: dict[str, Any]) -> None:
     assert [(entry["path"], entry["version"], entry["nvcc"], entry["links"], entry["owner"]) for entry in furnished["cuda"]] == [
-        ("/usr/local/cuda-10.2", "10.2.89", None, [], "runfile"),
+        ("/usr/local/cuda-10.2", "10.2.89", None, [], "unpackaged"),
         ("/usr/local/cuda-12.9", "12.9.1", None, [], "runfile"),
         ("/usr/local/cuda-13.0", "13.0.2", "13.0.88", ["/usr/local/cuda"], "nvidia"),
         ("/usr", "11.8.0", None, [], "distro"),

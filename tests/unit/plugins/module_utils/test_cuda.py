@@ -120,16 +120,18 @@ def test_a_toolkit_on_another_machine_is_not_touched(tree: Tree) -> None:
     ("known", "owner"),
     [
         (None, None),
-        ({}, "runfile"),
+        ({}, "unpackaged"),
         (packages(("cuda-cudart-12-9", "12.9.79-1", NVIDIA)), "nvidia"),
         (packages(("cuda-cudart-12-9", "12.9.79-1", "NVIDIA")), "nvidia"),
         # Of another toolkit.
-        (packages(("cuda-cudart-13-0", "13.0.96-1", NVIDIA)), "runfile"),
+        (packages(("cuda-cudart-13-0", "13.0.96-1", NVIDIA)), "unpackaged"),
     ],
 )
 def test_who_made_a_toolkit(tree: Tree, known: dict[str, Package] | None, owner: str | None) -> None:
     tree.file("/usr/local/cuda-12.9/version.json", '{"cuda": {"version": "12.9.1"}}')
     assert toolkits(tree, known)[0][0]["owner"] == owner
+    tree.file("/usr/local/cuda-12.9/bin/cuda-uninstaller", "")
+    assert toolkits(tree, known)[0][0]["owner"] == ("runfile" if owner == "unpackaged" else owner)
 
 
 def test_the_distributions_toolkit_is_in_usr(tree: Tree) -> None:

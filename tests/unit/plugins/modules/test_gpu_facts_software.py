@@ -105,7 +105,7 @@ def test_the_link_to_the_toolkit_moves(host: Host) -> None:
     move(host, "/etc/alternatives/cuda", "/usr/local/cuda-12.9")
     facts = host.observe()
     assert {entry["path"]: entry["links"] for entry in facts["cuda"]} == {"/usr/local/cuda-12.9": ["/usr/local/cuda"], "/usr/local/cuda-13.0": []}
-    assert {entry["path"]: entry["owner"] for entry in facts["cuda"]} == {"/usr/local/cuda-12.9": "runfile", "/usr/local/cuda-13.0": "nvidia"}
+    assert {entry["path"]: entry["owner"] for entry in facts["cuda"]} == {"/usr/local/cuda-12.9": "unpackaged", "/usr/local/cuda-13.0": "nvidia"}
     assert facts["owners"]["cuda"] == "mixed"
     move(host, "/etc/alternatives/cuda", "/usr/local/cuda-12.4")
     assert reasons(host.observe(), "cuda") == ["/usr/local/cuda leads to /usr/local/cuda-12.4, which is not there"]
