@@ -16,6 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
     _managed,
     _observe_boot,
+    _observe_cdi,
     _observe_driver,
     _observe_hardware,
     _observe_smi,
@@ -31,11 +32,12 @@ SUBSETS = ("hardware", "driver", "software", "managed")
 # Parts by when they collect: files first, while programs run; then what programs answer; and last what hangs on a sick host.
 FIRST = (("hardware", _observe_hardware),)
 NEXT = (("driver", _observe_driver), ("driver", _observe_boot), ("software", _observe_software))
-LAST = (("driver", _observe_smi),)
+LAST = (("driver", _observe_smi), ("software", _observe_cdi))
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
     "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "pcie_bridges", "iommu",
-    "numa_nodes", "driver", "updates", "owners", "volatile", "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
+    "numa_nodes", "driver", "updates", "volatile", "pytorch", "conda", "cuda", "cudnn", "nccl", "containers", "dcgm", "limits",
+    "owners", "busy", "managed", "record",
 )
 
 
@@ -90,7 +92,7 @@ class Observation:
         """Start every program that will be needed; none of them is waited for here."""
         for part in self.parts(FIRST + NEXT + LAST):
             part.start(self)
-        if self.subsets & {"driver", "managed"}:
+        if self.subsets & {"driver", "software", "managed"}:
             dpkg = self.runner.find(_software.DPKG[0]) is not None
             self.ask("packages", _software.DPKG if dpkg else _software.RPM)
         if self.subsets - {"hardware"}:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _modprobe, _owners, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _jobs, _modprobe, _owners, _software
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
@@ -69,5 +69,6 @@ def collect(seen: Observation) -> None:
     with seen.probe("holders"):
         driver["holders"] = _driver.holders(system)
         if driver["holders"] is not None:
+            _jobs.attribute(system, driver["holders"])
             jobs = [entry for entry in driver["holders"] if entry["unit"] not in _driver.OWN_UNITS]
-            seen.facts["busy"] = {"jobs": jobs, "holders": len(driver["holders"])}
+            seen.facts["busy"] = {"jobs": jobs + _jobs.waiting(system, driver["holders"]), "holders": len(driver["holders"])}

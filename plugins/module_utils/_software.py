@@ -14,7 +14,10 @@ import typing as t
 
 DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Maintainer}\\n")
 RPM = ("rpm", "-qa", "--qf", "%{NAME}\\t%{EVR}\\tinstall\\tinstalled\\t%{VENDOR}\\n")
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "LimitMEMLOCK")
+PROPERTIES = (
+    "Id", "LoadState", "ActiveState", "UnitFileState", "LimitMEMLOCK", "LimitMEMLOCKSoft", "LimitNOFILESoft", "LimitSTACKSoft",
+    "LimitNPROCSoft", "MainPID", "NeedDaemonReload", "ExecStart", "Environment", "EnvironmentFiles",
+)
 UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
 DRIVER_PACKAGE = re.compile(
     r"(?:lib)?nvidia-|libnvsdm|nvlsm|cuda-drivers|libcuda1|libnvcuvid|libnvoptix|firmware-nvidia|kmod-nvidia"
@@ -80,5 +83,15 @@ def systemctl(units: t.Sequence[str]) -> list[str]:
 
 def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]]:
     """Properties by the unit's name as it was asked for (an alias answers with another Id)."""
-    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n") if block.strip()]
+    blocks = [_properties(block) for block in text.split("\n\n") if block.strip()]
     return dict(zip(units, blocks)) if len(blocks) == len(units) else {}
+
+
+def _properties(block: str) -> dict[str, str]:
+    """Properties of one unit; the values of one that has several lines stay on lines of their own."""
+    found: dict[str, str] = {}
+    for line in block.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            found[key] = found[key] + "\n" + value if key in found else value
+    return found

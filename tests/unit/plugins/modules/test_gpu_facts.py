@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
-from fixtures import smi
+from fixtures import smi, software_host
 from fixtures.sysfs_host import KERNEL, Host, report
 
 DIVIDED = [(1, 0, "40448 MiB"), (2, 0, "40448 MiB")]
@@ -52,6 +52,7 @@ def test_the_schema_describes_what_is_observed(host: Host) -> None:
     divide(host)
     found.append(host.observe())
     (host.bin / "nvidia-smi").unlink()
+    host.tree.file("/etc/cdi/old.yaml", software_host.specification(7, "535.309.01"))
     found.append(host.observe())
     assert [violation for facts in found for violation in _facts_schema.violations(facts)] == []
     observed = {path for facts in found for path, _ in _facts_schema.seen(facts)}
@@ -106,7 +107,7 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     built = {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64"}
     assert driver["dkms"] == [{**built, "state": "installed", "notes": ["original_module exists"]}]
     assert (driver["libcuda"], driver["gsp_firmware"], driver["kept_out"]) == ("580.178.04", ["580.178.04"], ["nouveau"])
-    assert facts["owners"] == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
+    assert {name: facts["owners"][name] for name in ("driver", "rdma", "fabric_manager")} == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
     assert facts["updates"]["automatic"] == [
         {"tool": "unattended-upgrades", "enabled": False, "excludes": ["linux-"], "origins": ["origin=Debian"], "exposed": ["nvidia-fabricmanager"]},
     ]
@@ -302,7 +303,7 @@ def test_broken_record_and_toolkit_files(host: Host) -> None:
     host.tree.file(_observe.RECORD, "{half")
     host.tree.file("/usr/local/cuda-13.0/version.json", "{")
     facts = host.observe()
-    assert set(problems(facts)) == {"record", "software"}
+    assert set(problems(facts)) == {"record", "cuda"}
     assert facts["record"] is None
     host.tree.file(_observe.RECORD, '{"verdict": "pass"}')
     assert host.observe()["record"] == {"verdict": "pass"}

@@ -109,7 +109,7 @@ def runs(pid: int) -> bool:
 
 def hardware_is_whole(facts: dict[str, Any], host: Host) -> None:
     assert [gpu["address"] for gpu in facts["gpus"]] == host.addresses
-    assert len(facts["nics"]) == 9
+    assert len(facts["nics"]) == 10
     assert facts["topology"]["gpu_nic"][host.addresses[0]]["mlx5_0"]["path"] == "PIX"
 
 
