@@ -107,10 +107,13 @@ def test_a_healthy_host_has_no_problems(host: Host) -> None:
     built = {"module": "nvidia", "version": "580.178.04", "kernel": KERNEL, "architecture": "x86_64"}
     assert driver["dkms"] == [{**built, "state": "installed", "notes": ["original_module exists"]}]
     assert (driver["libcuda"], driver["gsp_firmware"], driver["kept_out"]) == ("580.178.04", ["580.178.04"], ["nouveau"])
-    assert {name: facts["owners"][name] for name in ("driver", "rdma", "fabric_manager")} == {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
-    assert facts["updates"]["automatic"] == [
-        {"tool": "unattended-upgrades", "enabled": False, "excludes": ["linux-"], "origins": ["origin=Debian"], "exposed": ["nvidia-fabricmanager"]},
-    ]
+    owners = {"driver": "nvidia", "rdma": "inbox", "fabric_manager": "nvidia"}
+    assert {name: facts["owners"][name] for name in owners} == owners
+    (automatic,) = facts["updates"]["automatic"]
+    exposed = automatic.pop("exposed")
+    assert automatic == {"tool": "unattended-upgrades", "enabled": False, "excludes": ["linux-"], "origins": ["origin=Debian"]}
+    assert "nvidia-fabricmanager" in exposed
+    assert "nvidia-driver-cuda" not in exposed
     assert facts["busy"] == {"jobs": driver["holders"], "holders": 1}
     volatile = facts["volatile"][host.addresses[0]]
     assert (volatile["power_limit_w"], volatile["mig"], volatile["compute_mode"], volatile["mig_geometry"]) == (700.0, "disabled", "Default", [])
