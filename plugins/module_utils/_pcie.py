@@ -28,10 +28,11 @@ def scan(system: System, gpus: list[dict[str, t.Any]], nics: list[dict[str, t.An
         device.update(dict.fromkeys(SETTINGS))
         if not device["address"]:
             continue
-        line = _pci.chain(system, device["address"])
-        for position in range(1, len(line) - 1):
-            parents[line[position]] = line[position - 1] if position > 1 else None
-        device["parent"] = line[-2] if len(line) > 2 else None
+        # Without the host bridge, and without the one that a storage controller makes below itself.
+        line = [part for part in _pci.chain(system, device["address"]) if _pci.ADDRESS.match(part)]
+        above: list[str | None] = [None, *line]
+        parents.update(zip(line[:-1], above))
+        device["parent"] = line[-2] if len(line) > 1 else None
         found = _settings(system, device["address"], bool(device.get("virtual_function")))
         hidden += found["hidden"]
         dead += [device["address"]] if found["dead"] and device in nics else []

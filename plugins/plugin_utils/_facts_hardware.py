@@ -102,7 +102,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("nics[].address", "str, null", "null for one that is no PCI device"),
     ("nics[].vendor_id", "str, null", ""),
     ("nics[].device_id", "str, null", ""),
-    ("nics[].link_layer", "str, null", "`InfiniBand`, `Ethernet`, `Unspecified` (EFA); of the first port, as the next three"),
+    ("nics[].link_layer", "str, null", "`InfiniBand`, `Ethernet`, `Unknown` (EFA); of the first port, as the next three"),
     ("nics[].state", "str, null", "`ACTIVE`, `DOWN`, `INIT`, `ARMED`"),
     ("nics[].physical_state", "str, null", "`LinkUp`, `Disabled`, `Polling`"),
     ("nics[].rate_gbps", "int, float, null", ""),

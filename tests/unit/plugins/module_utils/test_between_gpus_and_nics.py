@@ -90,6 +90,14 @@ def test_a_flat_bus_has_no_bridges(tmp_path: Path) -> None:
     assert (facts["pcie_bridges"], facts["gpus"][0]["parent"], facts["nics"][0]["parent"]) == ([], None, None)
 
 
+def test_a_host_bridge_below_another_device_is_no_bridge(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.pci("pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0/10000:01:00.0", GPU)
+    _system, facts = look(tree)
+    assert [(entry["address"], entry["parent"]) for entry in facts["pcie_bridges"]] == [("0000:64:00.5", None), ("10000:00:02.0", "0000:64:00.5")]
+    assert facts["gpus"][0]["parent"] == "10000:00:02.0"
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
