@@ -51,6 +51,7 @@ def collect(seen: Observation) -> None:
     with seen.probe("mlxconfig"):
         _adapters(seen, driver)
     with seen.probe("modprobe"):
+        driver["gsp_firmware"] = _driver.gsp_firmware(system)
         rules = _modprobe.rules(system)
         driver["module_options"] = _modprobe.options(system, rules)
         driver["kept_out"] = sorted(rules.kept_out & {"nvidia", *_modprobe.RIVALS})
@@ -92,7 +93,6 @@ def _boots(seen: Observation, driver: dict[str, t.Any]) -> None:
         }
         for name in sorted({name for name in [kernel, following["kernel"], *kernels] if name})
     }
-    driver["gsp_firmware"] = _driver.gsp_firmware(system)
     answer = seen.runner.result(seen.children["dnf"]) if "dnf" in seen.children else None
     asked, wrong = _reboot.asked_by_dnf(answer)
     if wrong:

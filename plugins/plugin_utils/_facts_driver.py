@@ -18,6 +18,7 @@ REASONS = (
     "`pending_module_options`, `pending_kernel_options`, `pending_nic_settings`, `nouveau_loaded`, `nova_core_loaded`, `nova_drm_loaded`. "
     "Whether it takes the one, the other, or neither is not said here. Packages that ask are rare on minimal images; their silence means nothing"
 )
+UNKNOWN = "not known: `problems` says why"
 
 FIELDS: tuple[tuple[str, str, str], ...] = (
     ("driver.packages", "null", "not known"),
@@ -41,21 +42,25 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("driver.rivals[].module", "str", "`nouveau`, `nova_core`, `nova_drm`: other drivers for the GPUs that are loaded or bound"),
     ("driver.rivals[].bound[]", "str", "PCI addresses"),
     ("driver.kept_out[]", "str", "of `nvidia` and its rivals: modules that modprobe's files or the kernel's command line keep from being loaded"),
+    ("driver.module_options", "null", UNKNOWN),
     ("driver.module_options[].module", "str", "options for modules of the driver: of each the one that modprobe takes last"),
     ("driver.module_options[].option", "str", ""),
     ("driver.module_options[].value", "str", "as it is written"),
     ("driver.module_options[].file", "str", "`/proc/cmdline` is the kernel's command line"),
     ("driver.module_options[].running", "str, null", "what the loaded module has; null when it is not loaded or does not say"),
+    ("driver.kernel_options", "null", UNKNOWN),
     ("driver.kernel_options.running[]", "str", "words of the kernel's command line"),
     ("driver.kernel_options.next_boot", "null", "not known, as without a boot loader's menu"),
     ("driver.kernel_options.next_boot[]", "str", "what the menu's entry for the next boot has"),
     ("driver.kernel_options.configured", "null", "no `/etc/default/grub`, or GRUB does not make its menu from it"),
     ("driver.kernel_options.configured[]", "str", "what `/etc/default/grub` and its folder ask for; in the menu only once that was written anew"),
+    ("driver.kernels", "null", UNKNOWN),
     ("driver.kernels.<kernel>.installed", "bool", "has an image to boot; listed are these, the running one, and the next one"),
     ("driver.kernels.<kernel>.headers", "bool", "a module could be built for it"),
     ("driver.kernels.<kernel>.initramfs", "null", "none under the names that distributions use; else the fields below"),
     ("driver.kernels.<kernel>.initramfs.path", "str", ""),
     ("driver.kernels.<kernel>.initramfs.older_than[]", "str", INITRAMFS),
+    ("driver.next_boot", "null", UNKNOWN),
     ("driver.next_boot.kernel", "str, null", "release; null when it is not known"),
     ("driver.next_boot.source", "str, null", "where that stands: GRUB's `grub.cfg`, the folder of entries, or `newest` where there is no menu"),
     ("driver.next_boot.once", "bool", "chosen for the next boot alone, as by `grub-reboot`"),
@@ -89,6 +94,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("driver.nic_settings.<address>[].name", "str", "settings of the adapter that its next start will change"),
     ("driver.nic_settings.<address>[].current", "str", ""),
     ("driver.nic_settings.<address>[].next_boot", "str", ""),
+    ("driver.reboot_reasons", "null", "not known, which is not the same as none"),
     ("driver.reboot_reasons[].id", "str", REASONS),
     ("driver.reboot_reasons[].seen", "str", "both sides of the difference"),
     ("owners.driver", "str, null", "as `driver.owner`"),

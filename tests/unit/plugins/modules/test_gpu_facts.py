@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _observe, _runner
+from ansible_collections.gpu.fleet.plugins.module_utils import _boot, _observe, _runner
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 from fixtures import smi, software_host
@@ -300,6 +300,18 @@ def test_dkms_that_fails_is_a_problem_and_one_that_is_not_there_is_none(host: Ho
     (host.bin / "dkms").unlink()
     facts = host.observe()
     assert (facts["driver"]["dkms"], problems(facts)) == ([], {})
+
+
+def test_what_breaks_in_one_step_leaves_the_others_and_the_shape(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_arguments: Any) -> Any:
+        raise RuntimeError("bad disk")
+
+    monkeypatch.setattr(_boot, "next_boot", broken)
+    facts = host.observe()
+    assert problems(facts) == {"boot": "RuntimeError: bad disk"}
+    assert (facts["driver"]["reboot_reasons"], facts["driver"]["next_boot"], facts["driver"]["kernels"]) == (None, None, None)
+    assert facts["driver"]["dkms"] and facts["updates"]["automatic"] and facts["owners"]["rdma"] == "inbox"
+    assert _facts_schema.violations(facts) == []
 
 
 def test_broken_record_and_toolkit_files(host: Host) -> None:
