@@ -97,7 +97,7 @@ def attribute(system: System, holders: t.Iterable[dict[str, t.Any]]) -> None:
 
 def _pids(system: System, folder: str, depth: int = DEEPEST) -> list[str]:
     """Processes in a control group and in those below it."""
-    found = (system.read(folder + "/cgroup.procs", 65536, True) or "").split()
+    found = re.findall(r"[0-9]+", system.read(folder + "/cgroup.procs", 65536, True) or "")
     for part in system.names(folder) if depth and system.exists(folder + "/cgroup.procs") else []:
         if "." not in part or part.endswith((".scope", ".slice")):
             found += _pids(system, "%s/%s" % (folder, part), depth - 1)

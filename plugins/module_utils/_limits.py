@@ -33,6 +33,8 @@ SYSCTLS = (
     "net.core.wmem_max", "net.core.somaxconn", "net.ipv4.ip_local_port_range", "net.ipv4.neigh.default.gc_thresh1",
     "net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh3", "sunrpc.tcp_max_slot_table_entries",
 )
+# Not what str.isdigit takes, which knows digits that int does not.
+NUMBER = re.compile(r"-?[0-9]+$")
 CPUS = "/sys/devices/system/cpu"
 
 
@@ -42,7 +44,7 @@ def value(text: str | None) -> Limit:
         return None
     if text in ("infinity", "unlimited"):
         return "unlimited"
-    if not text.isdigit():
+    if not NUMBER.match(text) or text.startswith("-"):
         return None
     # Old systemd prints the largest number for infinity.
     return "unlimited" if int(text) >= 1 << 63 else int(text)
@@ -70,7 +72,7 @@ def units(system: System, known: dict[str, dict[str, str]] | None) -> dict[str, 
             continue
         entry: dict[str, t.Any] = {key: value(properties.get("Limit%sSoft" % key.upper())) for key in NAMES}
         pid = properties.get("MainPID", "0")
-        text = system.read("/proc/%s/limits" % pid, 8192, True) if pid.isdigit() and pid != "0" else None
+        text = system.read("/proc/%s/limits" % pid, 8192, True) if NUMBER.match(pid) and pid != "0" else None
         entry["process"] = of_process(text) if text else None
         entry["active"] = properties.get("ActiveState") == "active"
         entry["reload_needed"] = properties.get("NeedDaemonReload") == "yes"
@@ -100,7 +102,7 @@ def sysctls(system: System) -> dict[str, t.Any]:
     for name in SYSCTLS:
         text = system.read("/proc/sys/" + name.replace(".", "/"), 256, True)
         if text:
-            found[name] = int(text) if text.lstrip("-").isdigit() else " ".join(text.split())
+            found[name] = int(text) if NUMBER.match(text) else " ".join(text.split())
     return found
 
 
@@ -121,7 +123,7 @@ def governors(system: System) -> dict[str, int]:
 def swap(system: System) -> list[dict[str, t.Any]]:
     """Swap in use by the kernel: C([{path, size_mib}])."""
     rows = [line.split() for line in (system.read("/proc/swaps", quiet=True) or "").splitlines()[1:]]
-    return [{"path": row[0], "size_mib": int(row[2]) // 1024} for row in rows if len(row) >= 3 and row[2].isdigit()]
+    return [{"path": row[0], "size_mib": int(row[2]) // 1024} for row in rows if len(row) >= 3 and NUMBER.match(row[2])]
 
 
 def huge_pages(system: System) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _conda, _conf
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures.sysfs import Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FORGE = '{"arch": "x86_64", "build": "x", "channel": "https://conda.anaconda.org/conda-forge/linux-64", "files": [' + '"a/b", ' * 20000
@@ -186,6 +186,7 @@ def test_too_many_environments_are_told(tree: Tree) -> None:
     assert problems == [f"there are {_conda.MOST + 2} conda environments; only {_conda.MOST} were looked into"]
 
 
+@settings(deadline=None)
 @given(st.text(), st.lists(st.text(max_size=20), max_size=5))
 def test_any_record_is_read(text: str, names: list[str]) -> None:
     _conda.channel(text)

@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._software import Package
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures import software_host
 from fixtures.sysfs import Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DRIVER = software_host.DRIVER
@@ -58,6 +58,7 @@ def test_toml(text: str, tables: dict[tuple[str, ...], dict[str, str]], strange:
     assert _conf.toml(text) == (tables, strange)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_toml_is_read(text: str) -> None:
     _conf.toml(text)
@@ -215,6 +216,7 @@ def test_damaged_json(text: str) -> None:
     assert all(isinstance(name, str) for name in found["devices"])
 
 
+@settings(deadline=None)
 @given(st.integers(0, 4000), st.integers(0, 4000), st.sampled_from(["", "\t", "- ", "\0", "{", '"']))
 def test_a_damaged_specification_invents_no_device(start: int, end: int, noise: str) -> None:
     text = software_host.specification(3)
@@ -222,6 +224,7 @@ def test_a_damaged_specification_invents_no_device(start: int, end: int, noise: 
     assert all(re.fullmatch("[012]{1,2}|a|al|all", name) for name in found["devices"]), found["devices"]
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_specification_is_read(text: str) -> None:
     _cdi.read_yaml(text)

@@ -13,7 +13,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _jobs
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures import software_host
 from fixtures.sysfs import Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HEX = "0123456789abcdef" * 4
@@ -63,6 +63,7 @@ def test_whose_a_process_is(cgroup: str, expected: tuple[str, str, str | None] |
     assert (tuple(found.values()) if found else None) == expected
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_cgroup_is_read(text: str) -> None:
     found = _jobs.job_of(text)

@@ -13,7 +13,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._software import Package
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures import software_host
 from fixtures.sysfs import Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -26,7 +26,7 @@ def tree(tmp_path: Path) -> Tree:
     ("text", "expected"),
     [
         ("infinity", "unlimited"), ("unlimited", "unlimited"), ("18446744073709551615", "unlimited"), ("8388608", 8388608), ("0", 0),
-        ("", None), (None, None), ("-1", None), ("8M", None), ("[not set]", None),
+        ("", None), (None, None), ("-1", None), ("8M", None), ("[not set]", None), ("²", None), ("--1", None),
     ],
 )  # fmt: skip
 def test_values(text: str | None, expected: str | int | None) -> None:
@@ -46,6 +46,7 @@ def test_limits_of_a_process(text: str, expected: dict[str, Any]) -> None:
     assert _limits.of_process(text) == expected
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_limits_are_read(text: str) -> None:
     _limits.of_process(text)

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _conf, _nccl_env
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures.sysfs import Tree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -142,12 +142,14 @@ def test_a_file_is_read_once_whatever_its_names(tmp_path: Path) -> None:
     assert list(scan(tree)[0]) == [("/etc/profile.d/a.sh", "NCCL_DEBUG")]
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     for name, _ in [*_nccl_env.settings(text), *_nccl_env.plain(text)]:
         assert name in text
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["NCCL_A=1", '"', "'", " ", "export ", "\\\n", "\n", "#", "=", "Environment=", "$", ";"]), max_size=30).map("".join))
 def test_damaged_settings_invent_no_name(text: str) -> None:
     assert {name for name, _ in _nccl_env.settings(text)} <= {"NCCL_A"}
