@@ -64,8 +64,10 @@ def play(
     extra: dict[str, Any] | None = None,
     options: str = "",
     on_event: Callable[[Event], None] | None = None,
+    inventory: Path = CHECKOUT / "inventories" / "lab",
+    env: dict[str, str] | None = None,
 ) -> Outcome:
-    """Run a playbook of the checkout against the lab's inventory, as an operator or AWX does."""
+    """Run a playbook of the checkout against the lab's inventory, or another one, as an operator or AWX does."""
     events: list[Event] = []
 
     def keep(event: Event) -> bool:
@@ -80,7 +82,7 @@ def play(
         run = ansible_runner.run(
             private_data_dir=private,
             project_dir=str(CHECKOUT),
-            inventory=str(CHECKOUT / "inventories" / "lab"),
+            inventory=str(inventory),
             playbook=playbook,
             extravars={"verification_report_dir": f"{private}/verification"} | (extra or {}),
             cmdline=options or None,
@@ -91,7 +93,8 @@ def play(
                 "ANSIBLE_INJECT_FACT_VARS": "false",
                 # The tools beside this interpreter, whether or not their environment is activated.
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
+            }
+            | (env or {}),
             event_handler=keep,
             quiet=True,
         )

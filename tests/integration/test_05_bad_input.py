@@ -1,0 +1,67 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bad input ends a run before anything changes, on any host, with words that help. The hosts are made up: they answer every module with their facts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fixtures.nodes import bare
+from integration.harness import CHECKOUT, Outcome, play
+
+GOOD = {"gpu_stack_driver": "580", "gpu_stack_pytorch": "2.14"}
+PLAYBOOKS = ("site.yml", "playbooks/preflight.yml", "playbooks/verify.yml", "playbooks/single_node.yml", "playbooks/infiniband_cluster.yml")
+
+
+class Fleet:
+    """Hosts that answer at once, each as an eight-GPU server with nothing installed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.answer = folder / "answer.json"
+        self.answer.write_text(json.dumps({"changed": False, "ansible_facts": {"gpu_fleet": bare()}}))
+
+    def run(self, groups: dict[str, Any], playbook: str = "site.yml", **given: Any) -> Outcome:
+        """Run a playbook on an inventory of these groups."""
+        inventory = self.folder / "hosts.yml"
+        connection = {"ansible_connection": "instant", "ansible_python_interpreter": "/usr/bin/python3"}
+        inventory.write_text(yaml.safe_dump({"all": {"children": groups, "vars": connection}}))
+        env = {"ANSIBLE_CONNECTION_PLUGINS": str(CHECKOUT / "tests" / "bench" / "connection"), "GPU_FLEET_BENCH_ANSWER": str(self.answer)}
+        return play(playbook, "none", inventory=inventory, env=env, **given)
+
+
+def nodes(**hosts: dict[str, Any]) -> dict[str, Any]:
+    """Return the group of nodes, each with variables of its own on top of good ones."""
+    return {"gpu_nodes": {"hosts": {name: {**GOOD, **values} for name, values in hosts.items()}}}
+
+
+def words(outcome: Outcome) -> str:
+    """Return what the run printed, on one line."""
+    return " ".join(outcome.stdout.split())
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """Give made-up hosts."""
+    return Fleet(tmp_path)
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_an_inventory_without_nodes_is_refused(fleet: Fleet, playbook: str) -> None:
+    outcome = fleet.run({"web": {"hosts": {"w1": {}}}}, playbook)
+    assert outcome.rc != 0 and "There is no group gpu_nodes in " in words(outcome)
+
+
+def test_an_empty_group_of_nodes_is_refused_whatever_the_limit(fleet: Fleet) -> None:
+    outcome = fleet.run({"gpu_nodes": {"hosts": {}}, "web": {"hosts": {"w1": {}}}}, options="--limit w1")
+    assert outcome.rc != 0 and "The group gpu_nodes is empty in " in words(outcome)
+
+
+def test_nodes_that_are_all_on_hold_are_no_mistake(fleet: Fleet) -> None:
+    outcome = fleet.run({**nodes(n1={}), "gpu_hold": {"hosts": {"n1": {}}}})
+    assert outcome.rc == 0 and outcome.results("gpu_facts") == []
