@@ -56,12 +56,16 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
 
 
 def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
-    """Return one line for each host whose plan is a refusal: what was seen, what is allowed, and which variable to set."""
+    """Return one line for each host without a plan that it should have: what was seen, what is allowed, and which variable to set."""
     known = raw(hostvars)
     found = []
     for host in hosts:
-        refusal = (known(host).get("__gpu_stack_plan") or {}).get("refusal")
-        if refusal:
+        mine = known(host)
+        refusal = (mine.get("__gpu_stack_plan") or {}).get("refusal")
+        seen = mine.get("__gpu_stack_observation") or {}
+        if seen.get("failed") and not seen.get("unreachable"):
+            found.append(f"{host}: it could not be observed, so it has no plan: {seen.get('msg') or 'no reason given'}")
+        elif refusal:
             advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
             nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
             found.append(f"{host}: {refusal['message']}.{advice}{nearest} [{refusal['rule']}]")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from fixtures.nodes import bare
-from integration.harness import CHECKOUT, Outcome, play
+from integration.harness import CHECKOUT, Outcome, plan, play
 
 GOOD = {"gpu_stack_driver": "580", "gpu_stack_pytorch": "2.14"}
 PLAYBOOKS = ("site.yml", "playbooks/preflight.yml", "playbooks/verify.yml", "playbooks/single_node.yml", "playbooks/infiniband_cluster.yml")
@@ -40,6 +40,13 @@ def nodes(**hosts: dict[str, Any]) -> dict[str, Any]:
     return {"gpu_nodes": {"hosts": {name: {**GOOD, **values} for name, values in hosts.items()}}}
 
 
+def touched(outcome: Outcome) -> set[str]:
+    """Return the modules that ran on hosts beside the one that observes; those of the controller's own are no modules."""
+    own = {"set_fact", "fail", "assert", "debug", "group_by", "validate_argument_spec", "include_role", "import_role", "include_tasks", "gpu_facts"}
+    actions = {event.get("event_data", {}).get("task_action", "").split(".")[-1] for event in outcome.events if event["event"] == "runner_on_start"}
+    return actions - own
+
+
 def words(outcome: Outcome) -> str:
     """Return what the run printed, on one line."""
     return " ".join(outcome.stdout.split())
@@ -65,3 +72,23 @@ def test_an_empty_group_of_nodes_is_refused_whatever_the_limit(fleet: Fleet) -> 
 def test_nodes_that_are_all_on_hold_are_no_mistake(fleet: Fleet) -> None:
     outcome = fleet.run({**nodes(n1={}), "gpu_hold": {"hosts": {"n1": {}}}})
     assert outcome.rc == 0 and outcome.results("gpu_facts") == []
+
+
+def test_a_wrong_type_on_one_host_stops_all(fleet: Fleet) -> None:
+    outcome = fleet.run(nodes(n1={}, n2={"gpu_stack_pending_ok": "perhaps"}, n3={}))
+    assert outcome.rc != 0 and "gpu_stack_pending_ok" in words(outcome)
+    assert touched(outcome) == set() and outcome.results("gpu_facts") == []
+
+
+def test_a_host_that_cannot_be_observed_stops_all(fleet: Fleet) -> None:
+    fleet.answer.with_name("answer-n2.json").write_text(json.dumps({"failed": True, "msg": "no Python here"}))
+    outcome = fleet.run(nodes(n1={}, n2={}, n3={}))
+    assert outcome.rc != 0 and "n2: it could not be observed, so it has no plan: no Python here" in words(outcome)
+    assert touched(outcome) == set()
+
+
+def test_a_host_that_cannot_be_reached_stops_no_other(fleet: Fleet) -> None:
+    away = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    outcome = fleet.run(nodes(n1={}, n2=away), "playbooks/preflight.yml")
+    assert outcome.rc != 0 and outcome.count("dark", "n2") == 1
+    assert plan(outcome, "n1")["todo"] and touched(outcome) == set()

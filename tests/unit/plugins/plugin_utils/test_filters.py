@@ -85,6 +85,12 @@ def test_refusals_are_one_line_a_host_with_what_to_set() -> None:
     assert schema.startswith("n3: ") and "Set " not in schema and "nearest" not in schema
 
 
+def test_a_host_that_answered_and_could_not_be_observed_is_a_refusal() -> None:
+    broken, away = {"failed": True, "msg": "no Python"}, {"failed": True, "unreachable": True, "msg": "no route"}
+    found = filters.refusals(["n1", "n2"], {"n1": {"__gpu_stack_observation": broken}, "n2": {"__gpu_stack_observation": away}})
+    assert found == ["n1: it could not be observed, so it has no plan: no Python"]
+
+
 def test_what_differs_is_asked_for_by_role() -> None:
     plan = resolve(request(), bare())
     states = satisfied(request(), bare())["managed"]
