@@ -1,7 +1,7 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bad input ends a run before anything changes, on any host, with words that help. The hosts are made up: they answer every module with their facts."""
+"""Bad input ends a run before anything changes on any host, with words that help. The hosts are made up: they answer each module with their facts."""
 
 from __future__ import annotations
 
@@ -92,3 +92,20 @@ def test_a_host_that_cannot_be_reached_stops_no_other(fleet: Fleet) -> None:
     outcome = fleet.run(nodes(n1={}, n2=away), "playbooks/preflight.yml")
     assert outcome.rc != 0 and outcome.count("dark", "n2") == 1
     assert plan(outcome, "n1")["todo"] and touched(outcome) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("verification_sizes_mib", "large", "give a list of numbers, in MiB"),
+        ("verification_port", 99999, "give a number from 1024 to 65535"),
+        ("verification_group", "nosuch", "give the name of one"),
+        ("conda_pytorch_install_timeout", "soon", "give a number from 10 to 86400"),
+        ("gpu_stack_reboot_timeout", 0, "give a number from 30 to 86400"),
+    ],
+)
+def test_a_setting_that_a_later_role_cannot_use_is_refused_first(fleet: Fleet, name: str, value: Any, allowed: str) -> None:
+    outcome = fleet.run(nodes(n1={}, n2={name: value}), "playbooks/verify.yml")
+    assert outcome.rc != 0 and touched(outcome) == set()
+    said = words(outcome)
+    assert f"n2: {name} is {value!r}" in said and allowed in said and f"Set {name}." in said

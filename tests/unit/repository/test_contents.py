@@ -117,8 +117,10 @@ def test_example_inventories_are_complete(inventory: str) -> None:
 
 def test_a_mistyped_inventory_is_refused_beside_a_good_one(tmp_path: Path) -> None:
     """A run on half of the nodes looks like a run on all of them."""
-    sources = ["-i", CHECKOUT / "inventories" / "single", "-i", tmp_path / "pord"]
-    listed = subprocess.run([BIN / "ansible-playbook", "site.yml", *sources, "--list-hosts"], cwd=CHECKOUT, env=environment(), capture_output=True, text=True)
+    good, bad = CHECKOUT / "inventories" / "single", tmp_path / "pord"
+    listed = subprocess.run(
+        [BIN / "ansible-playbook", "site.yml", "--list-hosts", "-i", good, "-i", bad], cwd=CHECKOUT, env=environment(), capture_output=True, text=True
+    )
     assert listed.returncode != 0 and "Completely failed to parse inventory source" in listed.stderr, listed.stderr
 
 
