@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve, _variables
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
 
@@ -56,11 +56,17 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
 
 
 def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
-    """Return one line for each host without a plan that it should have: what was seen, what is allowed, and which variable to set."""
+    """Return one line for each host without a plan that it should have: what was seen, what is allowed, and which variable to set.
+
+    Variables that nothing reads count, too: the plan was made without them, so it is not the one that was asked for.
+    """
     known = raw(hostvars)
     found = []
+    mistyped: dict[str, list[str]] = {}
     for host in hosts:
         mine = known(host)
+        for name in _variables.strangers(mine):
+            mistyped.setdefault(name, []).append(host)
         refusal = (mine.get("__gpu_stack_plan") or {}).get("refusal")
         seen = mine.get("__gpu_stack_observation") or {}
         if seen.get("failed") and not seen.get("unreachable"):
@@ -69,7 +75,13 @@ def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
             advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
             nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
             found.append(f"{host}: {refusal['message']}.{advice}{nearest} [{refusal['rule']}]")
-    return found
+    return [_mistyped(name, named) for name, named in sorted(mistyped.items())] + found
+
+
+def _mistyped(name: str, hosts: list[str]) -> str:
+    """Return the line of a variable that nothing reads; one in a group's variables is one line, not one a host."""
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return f"{', '.join(hosts[:3])}{more}: {_variables.advice(name)}. [variable.unknown]"
 
 
 def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) -> list[str]:

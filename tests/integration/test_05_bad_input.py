@@ -109,3 +109,11 @@ def test_a_setting_that_a_later_role_cannot_use_is_refused_first(fleet: Fleet, n
     assert outcome.rc != 0 and touched(outcome) == set()
     said = words(outcome)
     assert f"n2: {name} is {value!r}" in said and allowed in said and f"Set {name}." in said
+
+
+@pytest.mark.parametrize("how", ["inventory", "command line"])
+def test_a_mistyped_variable_is_refused(fleet: Fleet, how: str) -> None:
+    wrong = {"gpu_stack_drver": "580"}
+    outcome = fleet.run(nodes(n1={}, n2=wrong if how == "inventory" else {}), extra=None if how == "inventory" else wrong)
+    assert outcome.rc != 0 and touched(outcome) == set()
+    assert "gpu_stack_drver is set, and nothing reads it; the nearest name that is read is gpu_stack_driver." in words(outcome)

@@ -130,7 +130,6 @@ def test_inventories_set_scalars_that_roles_declare() -> None:
     for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
             declared |= set(entry.get("options") or {})
-    declared |= {"gpu_stack_lock", "gpu_stack_pending_ok", "gpu_stack_relock"}
     for path in sorted((CHECKOUT / "inventories").rglob("group_vars/**/*.yml")):
         names = {name for name in yaml.safe_load(path.read_text()) or {} if not name.startswith("ansible_")}
         assert names <= declared, f"{path.relative_to(CHECKOUT)}: {sorted(names - declared)}"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _variables
 
 from tools.common import CHECKOUT
 
@@ -107,3 +108,18 @@ def test_a_yes_or_no_is_read_as_one() -> None:
             bare = re.findall(rf"^.*\b{name}\b(?!\s*(?:\||:)).*$", path.read_text(), re.MULTILINE)
             assert not bare, f"{path.relative_to(CHECKOUT)}: {bare}"
             assert not re.search(rf"\b{name}\s*\|(?!\s*bool)", path.read_text())
+
+
+def test_the_names_that_are_read_are_those_that_roles_declare() -> None:
+    """Whatever else begins like one of them is refused as mistyped."""
+    declared = {name for role in ROLES for name in specs(role)}
+    assert sorted(declared) == list(_variables.KNOWN)
+    assert {prefix for prefix in _variables.PREFIXES if any(name.startswith(prefix) for name in declared)} == set(_variables.PREFIXES)
+    assert all(name.startswith(_variables.PREFIXES) for name in declared)
+
+
+def test_what_the_request_reads_is_declared() -> None:
+    """The resolver's request names no variable that operators cannot find in the documentation."""
+    text = (CHECKOUT / "roles" / "gpu_stack" / "vars" / "main" / "request.yml").read_text()
+    read = set(re.findall(rf"\b(?:{'|'.join(_variables.PREFIXES)})\w+", text))
+    assert read and read <= set(_variables.KNOWN) | {"verification_members"}

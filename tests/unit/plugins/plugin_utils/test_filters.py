@@ -91,6 +91,34 @@ def test_a_host_that_answered_and_could_not_be_observed_is_a_refusal() -> None:
     assert found == ["n1: it could not be observed, so it has no plan: no Python"]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpu_stack_drver", "the nearest name that is read is gpu_stack_driver"),
+        ("verification_sizes", "the nearest name that is read is verification_sizes_mib"),
+        ("nccl_tuning_trafic_class", "the nearest name that is read is nccl_tuning_traffic_class"),
+        ("node_baseline_xyz", "names that are read: node_baseline_memlock, node_baseline_nofile, node_baseline_service_user"),
+        ("rollout_max_unavailble", "nothing in this release reads rollout_max_unavailable"),
+        ("drain_adapter", "nothing in this release reads drain_adapter"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_that_is_read(name: str, said: str) -> None:
+    hosts = shown(n1=resolve(request(), bare()), n2=resolve(request(), bare()))
+    hosts["n2"][name] = "x"
+    (line,) = filters.refusals(["n1", "n2"], hosts)
+    assert line.startswith(f"n2: {name} is set, and nothing") and said in line
+
+
+@pytest.mark.parametrize("name", ["gpu_stack_driver", "gpu_stack_relock", "nccl_tuning_extra", "drain_timeout", "rdma_devices", "__gpu_stack_drver"])
+def test_a_variable_that_is_read_or_somebody_elses_is_no_refusal(name: str) -> None:
+    assert filters.refusals(["n1"], {"n1": {name: "x"}}) == []
+
+
+def test_a_mistyped_variable_of_a_whole_group_is_one_line() -> None:
+    (line,) = filters.refusals([f"n{number}" for number in range(5)], {f"n{number}": {"gpu_stack_drver": 580} for number in range(5)})
+    assert line.startswith("n0, n1, n2 and 2 more: gpu_stack_drver")
+
+
 def test_what_differs_is_asked_for_by_role() -> None:
     plan = resolve(request(), bare())
     states = satisfied(request(), bare())["managed"]
