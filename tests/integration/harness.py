@@ -102,6 +102,14 @@ def play(
         return Outcome(rc=int(run.rc), stats=run.stats or {}, events=events, stdout=stdout)
 
 
+def refused(outcome: Outcome) -> str:
+    """Return the one reason why a run changed nothing."""
+    assert outcome.rc != 0 and outcome.changed_tasks() == [], outcome.tail()
+    failed = [event["event_data"] for event in outcome.events if event["event"] == "runner_on_failed"]
+    assert failed, outcome.tail()
+    return str(failed[-1]["res"]["msg"])
+
+
 def observation(outcome: Outcome, host: str) -> dict[str, Any]:
     """Return the last facts that gpu_facts gave for a host in this run."""
     seen = [result["ansible_facts"]["gpu_fleet"] for name, result in outcome.results("gpu_facts") if name == host]
