@@ -7,9 +7,15 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve, _variables
+import yaml
+from ansible import context
+from ansible.errors import AnsibleError
+from ansible.parsing.splitter import parse_kv
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve, _run_options, _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._consent import VARIABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
 
@@ -53,6 +59,23 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
             found.update(dict.fromkeys(groups[name]))
     # In the inventory's order, whatever order the hosts answered in: the first one is where a collective meets.
     return [host for host in groups.get("all", found) if host in found and host not in held]
+
+
+def run_options(inventories: list[str]) -> str:
+    """Return the options of this run that another one needs to meet the same hosts with the same wishes; consent is not among them."""
+    given = [_given(str(text)) for text in context.CLIARGS.get("extra_vars") or ()]
+    return _run_options.options(context.CLIARGS, inventories, given, VARIABLE)
+
+
+def _given(text: str) -> str | Mapping[str, Any]:
+    """Return what -e was given: the name of a file (@name), or variables."""
+    if text.startswith("@"):
+        return text
+    try:
+        found = yaml.safe_load(text) if text.lstrip().startswith(("{", "[")) else parse_kv(text)
+    except (yaml.YAMLError, AnsibleError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
@@ -107,5 +130,6 @@ class FilterModule:
             "plan_table": plan_table,
             "refusals": refusals,
             "resolve_stack": resolve_stack,
+            "run_options": run_options,
             "with_fabrics": with_fabrics,
         }

@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._values import flag, mapping, names, number, one_of, shown, text
 
 DISRUPTIONS = ("never", "idle", "drain")
-SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
+SOURCES = ("auto", "nvidia", "distro", "preinstalled")
 COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl", "rdma", "dcgm")
 
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
@@ -54,6 +54,7 @@ DEFAULTS: dict[str, Any] = {
     "baseline": {},
     "fabric": {},
     "relock": False,
+    "run_options": None,
     "settings": {},
     "verification_members": None,
 }
@@ -99,6 +100,13 @@ def normalize(request: Any) -> dict[str, Any]:
             f"gpu_stack_cuda is {asked['cuda']!r}; this release of the collection installs no CUDA toolkit, and PyTorch brings its own CUDA",
             seen=shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
         )  # fmt: skip
+    if asked["driver_source"] == "runfile":
+        raise Refusal(
+            "driver.source",
+            "nvidia_driver_source is 'runfile', and this release of the collection installs no driver from a runfile; "
+            "nvidia takes it from NVIDIA's repository, distro from the distribution's archive, and preinstalled leaves what is there",
+            seen="runfile", allowed=list(SOURCES), variable="nvidia_driver_source", nearest="nvidia",
+        )  # fmt: skip
     asked["driver_source"] = one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
     asked["disruption"] = one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
     asked["takeover"] = names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
@@ -110,6 +118,7 @@ def normalize(request: Any) -> dict[str, Any]:
     asked["nccl"] = _nccl(asked["nccl"])
     asked["fabric"] = _fabric(asked["fabric"])
     asked["host"] = text(asked["host"])
+    asked["run_options"] = text(asked["run_options"])
     asked["relock"] = flag(asked["relock"], "gpu_stack_relock")
     asked["settings"] = _settings.check(asked["settings"], asked["verification_members"])
     return asked

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible import context
 from ansible_collections.gpu.fleet.plugins.filter import resolve as filters
 from fixtures.nodes import bare, installed, job, request, resolve, satisfied
 from fixtures.stack import TODAY, catalog
@@ -117,6 +118,25 @@ def test_a_variable_that_is_read_or_somebody_elses_is_no_refusal(name: str) -> N
 def test_a_mistyped_variable_of_a_whole_group_is_one_line() -> None:
     (line,) = filters.refusals([f"n{number}" for number in range(5)], {f"n{number}": {"gpu_stack_drver": 580} for number in range(5)})
     assert line.startswith("n0, n1, n2 and 2 more: gpu_stack_drver")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "-i inventories/prod"),
+        ({"extra_vars": ("gpu_stack_driver=580 gpu_stack_disruption=never",)}, "-i inventories/prod -e gpu_stack_driver=580"),
+        ({"extra_vars": ('{"gpu_stack_cuda": ["13"]}',)}, """-i inventories/prod -e '{"gpu_stack_cuda": ["13"]}'"""),
+        ({"extra_vars": ("@my vars.yml",)}, "-i inventories/prod -e '@my vars.yml'"),
+        ({"extra_vars": ("ansible_become_pass=secret", '{"token": "secret"}')}, "-i inventories/prod -e ansible_become_pass=... -e token=..."),
+        ({"extra_vars": ("conda_pytorch_proxy=http://me:secret@proxy",)}, "-i inventories/prod -e conda_pytorch_proxy=..."),
+        ({"extra_vars": ("{secret", "[secret]", "")}, "-i inventories/prod"),
+        ({"become": True, "become_ask_pass": True, "remote_user": "ops"}, "-i inventories/prod --become --ask-become-pass --user ops"),
+        ({"vault_ids": ["prod@prompt"]}, "-i inventories/prod --vault-id prod@prompt"),
+    ],
+)
+def test_the_options_of_the_run_are_told_but_no_secret(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], said: str) -> None:
+    monkeypatch.setattr(context, "CLIARGS", arguments)
+    assert filters.run_options(["inventories/prod"]) == said
 
 
 def test_what_differs_is_asked_for_by_role() -> None:

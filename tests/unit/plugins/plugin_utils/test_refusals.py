@@ -75,6 +75,7 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("driver.owner_unknown", "nvidia_driver_source", request(), bare(driver=driver(NEW, owner=None)), {}),  # type: ignore[arg-type]
     ("driver.takeover", "gpu_stack_takeover", request(takeover=["driver"]), bare(driver=driver(NEW, "runfile")), {}),
     ("driver.source", "nvidia_driver_source", request(driver_source="runfile"), bare(), {}),
+    ("driver.source", "nvidia_driver_source", request(driver=None, driver_source="runfile"), bare(gpus=0), {}),
     ("driver.source", "nvidia_driver_source", request(driver_source="distro"), bare(host=host("ubuntu", "24.04", python="3.12.3")), {}),
     ("driver.fabric_manager", "nvidia_driver_source", request(driver_source="distro", driver="535"), bare(), {}),
     ("pytorch.version_unknown", "gpu_stack_pytorch", request(pytorch="1.13"), bare(), {}),
