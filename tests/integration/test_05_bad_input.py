@@ -18,13 +18,18 @@ GOOD = {"gpu_stack_driver": "580", "gpu_stack_pytorch": "2.14"}
 PLAYBOOKS = ("site.yml", "playbooks/preflight.yml", "playbooks/verify.yml", "playbooks/single_node.yml", "playbooks/infiniband_cluster.yml")
 
 
+def answer(user: int = 0) -> str:
+    """Return what a host says to every module: an eight-GPU server with nothing installed, and who the login is."""
+    return json.dumps({"changed": False, "ansible_facts": {"gpu_fleet": bare(), "ansible_effective_user_id": user}})
+
+
 class Fleet:
-    """Hosts that answer at once, each as an eight-GPU server with nothing installed."""
+    """Hosts that answer at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.answer = folder / "answer.json"
-        self.answer.write_text(json.dumps({"changed": False, "ansible_facts": {"gpu_fleet": bare()}}))
+        self.answer.write_text(answer())
 
     def run(self, groups: dict[str, Any], playbook: str = "site.yml", **given: Any) -> Outcome:
         """Run a playbook on an inventory of these groups."""
@@ -74,10 +79,24 @@ def test_nodes_that_are_all_on_hold_are_no_mistake(fleet: Fleet) -> None:
     assert outcome.rc == 0 and outcome.results("gpu_facts") == []
 
 
-def test_a_wrong_type_on_one_host_stops_all(fleet: Fleet) -> None:
-    outcome = fleet.run(nodes(n1={}, n2={"gpu_stack_pending_ok": "perhaps"}, n3={}))
-    assert outcome.rc != 0 and "gpu_stack_pending_ok" in words(outcome)
-    assert touched(outcome) == set() and outcome.results("gpu_facts") == []
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("gpu_stack_pending_ok", "perhaps", "gpu_stack_pending_ok is 'perhaps'; give true or false"),
+        ("gpu_stack_disruption", "always", "gpu_stack_disruption is 'always'; choose one of never, idle, drain"),
+        ("gpu_stack_driver", {"branch": 580}, "gpu_stack_driver is \"{'branch': 580}\"; give a branch"),
+    ],
+)
+def test_a_wrong_value_on_one_host_stops_all_and_is_one_line(fleet: Fleet, name: str, value: Any, said: str) -> None:
+    outcome = fleet.run(nodes(n1={}, n2={name: value}, n3={}))
+    assert outcome.rc != 0 and touched(outcome) == set()
+    assert f"n2: {said}" in words(outcome) and "argument_spec" not in outcome.stdout
+
+
+@pytest.mark.parametrize("name", ["gpu_stack_driver", "gpu_stack_lock"])
+def test_a_variable_that_cannot_be_read_stops_all(fleet: Fleet, name: str) -> None:
+    outcome = fleet.run(nodes(n1={}, n2={name: "{{ nosuch }}"}, n3={}))
+    assert outcome.rc != 0 and "nosuch" in words(outcome) and touched(outcome) == set()
 
 
 def test_a_host_that_cannot_be_observed_stops_all(fleet: Fleet) -> None:
@@ -117,3 +136,24 @@ def test_a_mistyped_variable_is_refused(fleet: Fleet, how: str) -> None:
     outcome = fleet.run(nodes(n1={}, n2=wrong if how == "inventory" else {}), extra=None if how == "inventory" else wrong)
     assert outcome.rc != 0 and touched(outcome) == set()
     assert "gpu_stack_drver is set, and nothing reads it; the nearest name that is read is gpu_stack_driver." in words(outcome)
+
+
+@pytest.mark.parametrize("playbook", ["site.yml", "playbooks/verify.yml"])
+def test_a_login_that_is_not_root_is_refused(fleet: Fleet, playbook: str) -> None:
+    fleet.answer.with_name("answer-n2.json").write_text(answer(user=1000))
+    outcome = fleet.run(nodes(n1={}, n2={}, n3={}), playbook)
+    assert outcome.rc != 0 and touched(outcome) == {"setup"}
+    said = words(outcome)
+    assert "n2: the login does not act as root" in said and "Set ansible_become to true" in said
+
+
+def test_a_folder_that_takes_no_report_is_refused_before_any_job(fleet: Fleet) -> None:
+    outcome = fleet.run(nodes(n1={}, n2={}), "playbooks/verify.yml", extra={"verification_report_dir": "/proc/sys/report"})
+    assert outcome.rc != 0 and outcome.results("transient_unit") == []
+    assert "verification_report_dir is /proc/sys/report, and nothing can be written there: " in words(outcome)
+
+
+def test_a_folder_that_exists_is_tried(fleet: Fleet) -> None:
+    outcome = fleet.run(nodes(n1={}), "playbooks/verify.yml", extra={"verification_report_dir": "/proc/sys"})
+    assert outcome.rc != 0 and outcome.results("transient_unit") == []
+    assert "verification_report_dir is /proc/sys, and nothing can be written there: " in words(outcome)
