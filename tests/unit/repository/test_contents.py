@@ -83,6 +83,22 @@ def test_the_links_that_make_a_checkout_the_collection() -> None:
     assert all((folder / name).exists() for name in links)
 
 
+def test_nothing_is_newer_than_the_collection(files: list[Path]) -> None:
+    """What a page says came with a version is in that version."""
+
+    def fields(version: str) -> list[int]:
+        return [int(field) for field in version.split(".")]
+
+    version = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())["version"]
+    said = {
+        found
+        for path in files
+        if path.parts[0] in ("plugins", "roles") and path.suffix in (".py", ".yml")
+        for found in re.findall(r"version_added: ([0-9.]+)", (CHECKOUT / path).read_text())
+    }
+    assert said and max(map(fields, said)) == fields(version)
+
+
 def test_lint_hides_nothing() -> None:
     """The skip and warn lists are empty, the profile is production, and nothing is ignored by file."""
     settings = yaml.safe_load((CHECKOUT / ".ansible-lint").read_text())

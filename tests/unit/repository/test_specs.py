@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils._request import normalize, normalize_lock
 
 from tools.common import CHECKOUT
 
@@ -123,3 +125,22 @@ def test_what_the_request_reads_is_declared() -> None:
     text = (CHECKOUT / "roles" / "gpu_stack" / "vars" / "main" / "request.yml").read_text()
     read = set(re.findall(rf"\b(?:{'|'.join(_variables.PREFIXES)})\w+", text))
     assert read and read <= set(_variables.KNOWN) | {"verification_members"}
+
+
+# The option's type -> a value that is not of it.
+WRONG = {"str": {"a": 1}, "list": {"a": 1}, "dict": "x", "bool": "perhaps", "int": "soon"}
+SETTINGS = ("gpu_stack_pending_ok", "gpu_stack_reboot_timeout")
+
+
+@pytest.mark.parametrize("name", sorted(specs("gpu_stack")))
+def test_the_resolver_refuses_what_the_specs_would(name: str) -> None:
+    """The playbooks leave the check of the first step's specs out: the resolver says the same in fewer words."""
+    wrong = WRONG[specs("gpu_stack")[name]["type"]]
+    with pytest.raises(Refusal) as caught:
+        if name == "gpu_stack_lock":
+            normalize_lock(wrong, False)
+        elif name in SETTINGS:
+            normalize({"settings": {name: wrong}})
+        else:
+            normalize({name.removeprefix("gpu_stack_"): wrong})
+    assert caught.value.fields["variable"] == name
