@@ -18,9 +18,9 @@ GOOD = {"gpu_stack_driver": "580", "gpu_stack_pytorch": "2.14"}
 PLAYBOOKS = ("site.yml", "playbooks/preflight.yml", "playbooks/verify.yml", "playbooks/single_node.yml", "playbooks/infiniband_cluster.yml")
 
 
-def answer(user: int = 0) -> str:
-    """Return what a host says to every module: an eight-GPU server with nothing installed, and who the login is."""
-    return json.dumps({"changed": False, "ansible_facts": {"gpu_fleet": bare(), "ansible_effective_user_id": user}})
+def answer(user: int = 0, gpus: int = 8) -> str:
+    """Return what a host says to every module: a server with nothing installed, and who the login is."""
+    return json.dumps({"changed": False, "ansible_facts": {"gpu_fleet": bare(gpus), "ansible_effective_user_id": user}})
 
 
 class Fleet:
@@ -145,6 +145,14 @@ def test_a_login_that_is_not_root_is_refused(fleet: Fleet, playbook: str) -> Non
     assert outcome.rc != 0 and touched(outcome) == {"setup"}
     said = words(outcome)
     assert "n2: the login does not act as root" in said and "Set ansible_become to true" in said
+
+
+def test_a_source_that_one_host_lacks_stops_also_those_that_need_none(fleet: Fleet) -> None:
+    fleet.answer.with_name("answer-n1-apt_packages.json").write_text(json.dumps({"failed": True, "msg": "the mirror is away"}))
+    fleet.answer.with_name("answer-n2.json").write_text(answer(gpus=0))
+    outcome = fleet.run(nodes(n1={}, n2={}), extra={"gpu_stack_mirror": "http://mirror.example"})
+    assert outcome.rc != 0 and "n1: the mirror is away. The packages come from http://mirror.example, which gpu_stack_mirror sets" in words(outcome)
+    assert touched(outcome) <= {"setup", "apt_packages", "apt_repository_info"} and "node_baseline" in plan(outcome, "n2")["todo"]
 
 
 def test_a_folder_that_takes_no_report_is_refused_before_any_job(fleet: Fleet) -> None:
