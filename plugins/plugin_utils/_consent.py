@@ -48,7 +48,8 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
 
 def command(asked: dict[str, Any]) -> str:
     """Return the command that makes a waiting change once nothing is in its way."""
-    return f"ansible-playbook gpu.fleet.site --limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
+    options = f"{asked['run_options']} " if asked["run_options"] else ""
+    return f"ansible-playbook gpu.fleet.site {options}--limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
 
 
 def _item(component: str, role: str, reason: str, asked: dict[str, Any], held: list[str]) -> dict[str, Any]:
@@ -67,12 +68,13 @@ def driver_pending(asked: dict[str, Any], wanted: dict[str, Any], foreseen: dict
     if all(name.partition(":")[0] in UNSEEN for name in differs):
         return None
     held = foreseen["holders"]
+    drains = f"; {VARIABLE} drain waits as never does, as this release drains no node" if asked["disruption"] == "drain" else ""
     if held:
-        reason = f"driver {wanted['version']} is wanted, but {', '.join(held[:3])} holds the GPUs"
+        reason = f"driver {wanted['version']} is wanted, but {', '.join(held[:3])} holds the GPUs{drains}"
     elif (foreseen["reload"] or foreseen["reboot"]) and asked["disruption"] != "idle":
         what = "a reboot" if foreseen["reboot"] else "a reload of the driver"
         cost = f"{what} (about {foreseen['downtime_s']} s)"
-        reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}"
+        reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}{drains}"
     else:
         return None
     return _item("driver", "nvidia_driver", reason, asked, held)

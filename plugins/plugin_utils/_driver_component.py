@@ -57,7 +57,7 @@ def plan(
         return None, component
     # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
     pinned = ((observed.get("managed") or {}).get(f"file:{PIN}") or {}).get("state") == "file"
-    reason = _left_alone(asked, owner, present, platform, pinned)
+    reason = _left_alone(asked, owner, present, pinned)
     if reason is None and not asked["driver"]:
         if not present:
             _propose(catalog, platform, gpus, today, observed)
@@ -82,7 +82,7 @@ def _source(asked: dict[str, Any]) -> str:
     return "distro" if asked["driver_source"] == "distro" else "nvidia"
 
 
-def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, platform: dict[str, Any], pinned: bool) -> str | None:
+def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, pinned: bool) -> str | None:
     """Return why the driver is not ours to touch, or None; raises Refusal where it cannot be what was asked for."""
     if owner == "gpu-operator":
         raise Refusal(
@@ -107,11 +107,6 @@ def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, p
                 "driver.takeover", "a driver of NVIDIA's runfile cannot be taken over by this release of the collection: run nvidia-uninstall first",
                 seen=owner, allowed=["distro", "nvidia"], variable="gpu_stack_takeover",
             )  # fmt: skip
-    if asked["driver_source"] == "runfile":
-        raise Refusal(
-            "driver.source", f"this release of the collection cannot install a driver from a runfile on {platform['id']}",
-            seen="runfile", allowed=["auto", "nvidia", "distro", "preinstalled"], variable=SOURCE, nearest="nvidia",
-        )  # fmt: skip
     return None
 
 

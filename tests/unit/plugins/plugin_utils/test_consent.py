@@ -55,7 +55,14 @@ def test_a_working_driver_is_changed_only_with_consent_on_an_idle_node(disruptio
         assert (found["role"], found["variable"]) == ("nvidia_driver", "gpu_stack_disruption")
         assert (found["value"]["seen"], found["value"]["needed"]) == (disruption, "idle")
         assert "--limit n1" in found["command"] and "gpu_stack_disruption=idle" in found["command"]
+        assert ("drain waits as never does" in found["reason"]) is (disruption == "drain")
         assert ("python3 (4711)" in found["reason"]) is busy and ("once no process holds" in found["command"]) is busy
+
+
+def test_the_command_meets_the_hosts_of_this_run() -> None:
+    found = item(plan({**ASK, "run_options": "-i inventories/prod -e gpu_stack_driver=580"}, running()))
+    expected = "ansible-playbook gpu.fleet.site -i inventories/prod -e gpu_stack_driver=580 --limit n1 -e gpu_stack_disruption=idle"
+    assert found["command"] == expected
 
 
 def test_who_holds_the_gpus_is_named_in_short() -> None:
