@@ -15,6 +15,7 @@ help, and what it told stands.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -64,6 +65,8 @@ def work_apart(work: t.Callable[[Tell], None], seconds: float) -> Outcome:
 def _be_the_child(work: t.Callable[[Tell], None], pipe: int) -> t.NoReturn:
     """Never return: nobody else's clean-up may run twice. Whoever waits for the end of the module's output must not wait for this process."""
     try:
+        # A collection would touch, and so copy, every object of the module, and the process does not live long enough to need one.
+        gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)

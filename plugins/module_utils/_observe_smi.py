@@ -121,7 +121,7 @@ def name_links(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> None:
     some_active = any(link["active"] for entry in told.values() for link in entry["links"])
     for address, gpu in gpus.items():
         about = told.get(gpu["uuid"])
-        if told and (about is None or not about["whole"]):
+        if about and not about["whole"]:
             seen.system.problem("what is said of the NVLinks of %s is damaged" % address, LINKS)
             about = None
         gpu["nvlinks"] = [dict(link, peer=None, peer_type=None) for link in about["links"]] if about else None

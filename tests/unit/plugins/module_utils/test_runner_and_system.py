@@ -71,6 +71,30 @@ def test_an_answer_counts_although_a_grandchild_keeps_the_pipe(programs: Path) -
     assert (result.rc, result.out, result.failure) == (0, "done\n", None)
 
 
+def test_what_an_ended_program_left_in_its_group_is_ended_too(programs: Path) -> None:
+    program(programs, "leave", f"sleep 300 & echo $! >{programs}/pid\nexit 0\n")
+    assert runner(programs, limit=0.3).run(["leave"]).failure is None
+    state = Path(f"/proc/{(programs / 'pid').read_text().strip()}/stat")
+    deadline = time.monotonic() + 2
+    while state.exists() and ") Z" not in state.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not state.exists() or ") Z" in state.read_text()
+
+
+def test_many_that_cannot_be_killed_are_not_waited_for_one_by_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(programs, "stuck", "sleep 3\n")
+    run = runner(programs, limit=0.2)
+    children = [run.start(["stuck"]) for _ in range(12)]
+    monkeypatch.setattr(os, "killpg", lambda _pid, _signal: None)
+    begin = time.monotonic()
+    assert all("left behind" in (run.result(child).failure or "") for child in children)
+    assert time.monotonic() - begin < 1.0
+    for child in children:
+        assert child.process is not None
+        child.process.kill()
+        child.process.wait(5)
+
+
 def test_a_child_that_cannot_be_killed_is_left_behind(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, "stuck", "sleep 1\n")
     run = runner(programs, limit=0.2)

@@ -194,6 +194,11 @@ def test_a_lost_title_gives_no_gpu_the_links_of_another() -> None:
     assert _nvidia_smi.read_nvlink(silent)[0]["whole"] is False
 
 
+def test_a_lost_title_gives_no_gpu_more_ends_than_its_own() -> None:
+    lines = [line for place, line in enumerate(peers(2, 2)) if place not in (2, 3)]
+    assert _nvidia_smi.read_peers("\n".join(lines)) == {"GPU-0": {0: "0000:01:00.0"}}
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [
