@@ -13,6 +13,8 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils import _jobs
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -146,19 +148,10 @@ def holders(system: System) -> list[dict[str, t.Any]] | None:
             found.append({
                 "pid": int(pid),
                 "name": system.read("/proc/%s/comm" % pid, 64, True),
-                "unit": unit_of(system.read("/proc/%s/cgroup" % pid, 8192, True) or ""),
+                "unit": _jobs.unit_of(system.read("/proc/%s/cgroup" % pid, 8192, True) or ""),
                 "devices": sorted(devices),
             })
     if closed:
         system.problem("%d processes of other users could not be looked into" % closed, "holders")
         return None
     return sorted(found, key=lambda entry: t.cast(int, entry["pid"]))
-
-
-def unit_of(cgroup: str) -> str | None:
-    """The innermost systemd unit in the text of /proc/PID/cgroup."""
-    for line in cgroup.splitlines():
-        for part in reversed(line.split(":", 2)[-1].split("/")):
-            if part.endswith((".service", ".scope")):
-                return part
-    return None

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 VARIABLE = "gpu_stack_disruption"
+# What a holder belongs to, in the words of whoever runs it.
+WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
 UNSEEN = ("directory", "file", "keyring")
 RELOAD_SECONDS = 30
@@ -23,7 +25,17 @@ def holders(observed: dict[str, Any]) -> list[str]:
     busy = observed.get("busy")
     if busy is None:
         return ["a process that could not be looked for"] if (observed.get("driver") or {}).get("loaded") else []
-    return [f"{entry.get('name')} ({entry.get('pid')})" for entry in busy.get("jobs") or []]
+    return [_name(entry) for entry in busy.get("jobs") or []]
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """Return a holder as people know it: a job of a scheduler by its number, a process by its name."""
+    job = entry.get("job") or {}
+    process = f"{entry.get('name')} ({entry.get('pid')})"
+    if job.get("kind") not in WORDS:
+        return process
+    number = f"{WORDS[job['kind']]} {job['id']}" + (f" step {job['step']}" if job.get("step") else "")
+    return f"{number}, {process}" if entry.get("devices") else number
 
 
 def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str], units: list[str]) -> dict[str, Any]:
@@ -35,8 +47,9 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     # The other flavour of the same version is another module all the same.
     other_flavour = bool(wanted and packages and loaded.get("flavour")) and loaded["flavour"] != (wanted or {})["flavour"]
     reload = other or other_flavour
-    # The graphics console may hold nouveau; only a reboot is sure to take it off the GPU.
-    reboot = bool(wanted and driver.get("nouveau_loaded") and differs)
+    # The graphics console may hold nouveau, or its successor; only a reboot is sure to take it off the GPU.
+    bound = any(rival["bound"] for rival in driver.get("rivals") or [])
+    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound) and differs)
     return {
         "reload": reload,
         "reboot": reboot,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _owners, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _jobs, _owners, _software
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures.sysfs import Tree
 
@@ -262,4 +262,4 @@ def test_holders(tree: Tree) -> None:
     ],
 )
 def test_unit_of(cgroup: str, expected: str | None) -> None:
-    assert _driver.unit_of(cgroup) == expected
+    assert _jobs.unit_of(cgroup) == expected
