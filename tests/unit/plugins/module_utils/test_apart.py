@@ -26,7 +26,7 @@ def deaf():
 def work(tell):
     {work}
 begin = time.monotonic()
-outcome = _apart.work_apart(work, 0.5)
+outcome = _apart.work_apart(work, 1.0)
 print(json.dumps([outcome.told, outcome.failure, time.monotonic() - begin]))
 """
 
@@ -57,7 +57,7 @@ def gone(pid: int) -> bool:
 def test_what_was_told_last_stands() -> None:
     told, failure, seconds = run('tell("a", [1, None]); tell("b", {"x": "\\u00e9" * 300000}); tell("a", 2)')
     assert (told["a"], len(told["b"]["x"]), failure) == (2, 300000, None)
-    assert seconds < 0.5
+    assert seconds < 1.0
 
 
 def test_what_goes_wrong_is_told() -> None:
@@ -70,15 +70,15 @@ def test_what_goes_wrong_is_told() -> None:
 def test_what_nothing_interrupts_is_given_up_with_what_it_told(how: str) -> None:
     told, failure, seconds = run(f'tell("pid", os.getpid()); tell("facts", 1)\n{how}')
     assert told["facts"] == 1
-    assert failure == "gave up after 0.5 s, in the midst of what cannot be interrupted"
-    assert 0.5 <= seconds < 0.9
+    assert failure == "gave up after 1.0 s, in the midst of what cannot be interrupted"
+    assert 1.0 <= seconds < 3.0
     assert gone(told["pid"])
 
 
 def test_a_process_that_dies_is_noticed_at_once() -> None:
     told, failure, seconds = run('tell("facts", 1); os.kill(os.getpid(), signal.SIGKILL)')
     assert (told, failure) == ({"facts": 1}, "broke off")
-    assert seconds < 0.4
+    assert seconds < 0.95
 
 
 def test_programs_of_a_process_that_is_given_up_are_ended() -> None:
@@ -94,11 +94,11 @@ def test_programs_of_a_process_that_is_given_up_are_ended() -> None:
 
 def test_one_that_cannot_be_killed_holds_nobody() -> None:
     begin = time.monotonic()
-    told, failure, seconds = run('tell("pid", os.getpid()); deaf(); time.sleep(3)', "import os\nos.kill = lambda *_: None\n")
+    told, failure, seconds = run('tell("pid", os.getpid()); deaf(); time.sleep(12)', "import os\nos.kill = lambda *_: None\n")
     assert failure is not None
-    assert seconds < 1.0
+    assert seconds < 4.0
     # Also whoever reads the output of the module does not wait for it.
-    assert time.monotonic() - begin < 2.5
+    assert time.monotonic() - begin < 9
     os.kill(told["pid"], 9)
 
 

@@ -84,11 +84,11 @@ def test_what_an_ended_program_left_in_its_group_is_ended_too(programs: Path) ->
 def test_many_that_cannot_be_killed_are_not_waited_for_one_by_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, "stuck", "sleep 3\n")
     run = runner(programs, limit=0.2)
-    children = [run.start(["stuck"]) for _ in range(12)]
+    children = [run.start(["stuck"]) for _ in range(30)]
     monkeypatch.setattr(os, "killpg", lambda _pid, _signal: None)
     begin = time.monotonic()
     assert all("left behind" in (run.result(child).failure or "") for child in children)
-    assert time.monotonic() - begin < 1.0
+    assert time.monotonic() - begin < 2.5
     for child in children:
         assert child.process is not None
         child.process.kill()
