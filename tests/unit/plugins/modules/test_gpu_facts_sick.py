@@ -256,7 +256,7 @@ def test_slow_files_are_held_to_the_total(host: Host) -> None:
     ("path", "probe", "known"),
     [
         ("/proc/sys/kernel/random/boot_id", "host", set()),
-        ("/usr/local/cuda-13.0/version.json", "software", {"gpus", "nics", "driver", "busy"}),
+        ("/usr/local/cuda-13.0/version.json", "cuda", {"gpus", "nics", "driver", "busy"}),
         ("/var/lib/gpu_fleet/verification.json", "record", {"gpus", "driver", "pytorch"}),
     ],
 )
