@@ -30,10 +30,8 @@ NIC = "mlxconfig "
 
 
 def start(seen: Observation) -> None:
-    """Start what takes its time: dkms is a shell script, dnf reads its whole database, adapters answer slowly."""
+    """Start what takes its time: dnf reads its whole database, adapters answer slowly."""
     seen.unit_names += _pins.UNITS
-    if seen.runner.find("dkms"):
-        seen.ask("dkms", ["dkms", "status"])
     if (seen.facts["host"] or {}).get("package_manager") == "dnf":
         seen.ask("dnf", _reboot.DNF)
     with seen.probe("mlxconfig"):
@@ -45,8 +43,7 @@ def collect(seen: Observation) -> None:
     """Complete C(driver), and fill in C(owners) and C(updates)."""
     system, driver = seen.system, seen.facts["driver"]
     with seen.probe("dkms"):
-        answer = seen.answer("dkms")
-        driver["dkms"] = [] if answer is None else _dkms_status.parse_status(answer.out) if answer.rc == 0 else None
+        driver["dkms"] = _dkms_status.scan(system)
         driver["dkms_key"] = _dkms_status.key(system)
     with seen.probe("mlxconfig"):
         _adapters(seen, driver)

@@ -124,6 +124,13 @@ class System:
     def exists(self, path: str) -> bool:
         return os.path.exists(self.root + path)
 
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None when there is none."""
+        try:
+            return os.stat(self.root + path).st_size
+        except OSError:
+            return None
+
     def real(self, path: str) -> str:
         """The path with all links resolved, seen from the host."""
         return os.path.realpath(self.root + path)[len(self.root):]

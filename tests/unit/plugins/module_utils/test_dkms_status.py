@@ -15,42 +15,64 @@ from fixtures.sysfs import Tree
 from hypothesis import given
 from hypothesis import strategies as st
 
+KERNEL, OTHER_KERNEL = "6.1.0-40-amd64", "5.14.0-427.el9.x86_64"
 
-def built(module: str, version: str, kernel: str | None, state: str, *notes: str) -> dict[str, object]:
+
+def entry(module: str, version: str, kernel: str | None, state: str, *notes: str) -> dict[str, object]:
     architecture = "x86_64" if kernel else None
     return {"module": module, "version": version, "kernel": kernel, "architecture": architecture, "state": state, "notes": list(notes)}
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("nvidia/570.133.07, 5.15.0-94-generic, x86_64: installed", built("nvidia", "570.133.07", "5.15.0-94-generic", "installed")),
-        ("nvidia, 570.133.07, 5.15.0-94-generic, x86_64: installed", built("nvidia", "570.133.07", "5.15.0-94-generic", "installed")),
-        ("nvidia-current/535.309.01, 6.12.9+bpo-amd64, x86_64: built", built("nvidia-current", "535.309.01", "6.12.9+bpo-amd64", "built")),
-        ("nvidia/580.178.04: added", built("nvidia", "580.178.04", None, "added")),
-        ("gdrdrv, 2.5: added", built("gdrdrv", "2.5", None, "added")),
-        ("nvidia/580.178.04: broken", built("nvidia", "580.178.04", None, "broken")),
-        (
-            "nvidia/580.178.04, 6.11.11-2-pve, x86_64: installed (WARNING! Diff between built and installed module!)",
-            built("nvidia", "580.178.04", "6.11.11-2-pve", "installed", "WARNING! Diff between built and installed module!"),
-        ),
-        (
-            "mlnx/24.10, 5.14.0-427.el9.x86_64, x86_64: installed (original_module exists) (WARNING! Missing some built modules!)",
-            built("mlnx", "24.10", "5.14.0-427.el9.x86_64", "installed", "original_module exists", "WARNING! Missing some built modules!"),
-        ),
-        (
-            "nvidia/580.178.04, 5.14.0-503.el9.x86_64, x86_64: installed-weak from 5.14.0-427.el9.x86_64",
-            built("nvidia", "580.178.04", "5.14.0-503.el9.x86_64", "installed-weak"),
-        ),
-    ],
-)
-def test_lines_of_both_spellings(line: str, expected: dict[str, object]) -> None:
-    assert _dkms_status.parse_status(f"Deprecated feature: REMAKE_INITRD (/etc/dkms/x.conf)\n{line}\n\n") == [expected]
+def scanned(tree: Tree) -> list[dict[str, object]]:
+    return _dkms_status.scan(System(str(tree.root), 5))
 
 
-@pytest.mark.parametrize("line", ["", "Error! Could not locate dkms.conf file.", "File: /var/lib/dkms/nvidia/580/dkms.conf is gone.", "x/"])
-def test_lines_that_are_none(line: str) -> None:
-    assert _dkms_status.parse_status(line) == []
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_nothing_where_dkms_is_not(tree: Tree) -> None:
+    assert scanned(tree) == []
+
+
+def test_each_build_has_its_state(tree: Tree) -> None:
+    tree.file("/var/lib/dkms/mok.pub", "")
+    tree.built("nvidia", "580.178.04", KERNEL)
+    tree.built("nvidia", "580.178.04", OTHER_KERNEL, place="extra")
+    tree.built("nvidia", "535.309.01", KERNEL, installed=False)
+    tree.file("/var/lib/dkms/gdrdrv/2.5/source/dkms.conf", "")
+    tree.file("/var/lib/dkms/lost/1/6.1.0-9-amd64/x86_64/module/lost.ko", "")
+    assert scanned(tree) == [
+        entry("gdrdrv", "2.5", None, "added"),
+        entry("lost", "1", None, "broken"),
+        entry("nvidia", "535.309.01", KERNEL, "built"),
+        entry("nvidia", "580.178.04", OTHER_KERNEL, "installed"),
+        entry("nvidia", "580.178.04", KERNEL, "installed"),
+    ]
+
+
+def test_a_build_that_failed_is_none(tree: Tree) -> None:
+    tree.file("/var/lib/dkms/nvidia/580.178.04/source/dkms.conf", "")
+    tree.file("/var/lib/dkms/nvidia/580.178.04/build/make.log", "error")
+    tree.file(f"/var/lib/dkms/nvidia/580.178.04/{KERNEL}/x86_64/log/make.log", "error")
+    assert scanned(tree) == [entry("nvidia", "580.178.04", None, "added")]
+
+
+def test_what_is_installed_is_held_against_what_was_built(tree: Tree) -> None:
+    tree.built("nvidia", "580.178.04", KERNEL)
+    installed = tree.file(f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko", b"from elsewhere")
+    tree.file(f"/var/lib/dkms/nvidia/original_module/{KERNEL}/x86_64/nvidia.ko", "")
+    changed = "nvidia.ko is installed and is not the one that was built"
+    assert scanned(tree) == [entry("nvidia", "580.178.04", KERNEL, "installed", "original_module exists", changed)]
+    installed.unlink()
+    assert scanned(tree)[0]["notes"] == ["original_module exists", "nvidia.ko is not installed"]
+
+
+def test_a_link_to_another_version_installs_that_one_only(tree: Tree) -> None:
+    tree.built("nvidia", "580.178.04", KERNEL)
+    tree.built("nvidia", "580.159.04", KERNEL, installed=False)
+    assert [found["state"] for found in scanned(tree)] == ["built", "installed"]
 
 
 X509 = bytes.fromhex("a159c0a5e494a74a87b5ab155c2bf072")
@@ -116,9 +138,8 @@ def test_whether_the_key_is_enrolled(tmp_path: Path, files: dict[str, bytes], ex
     assert found is None if not files else found is not None and found["enrolled"] is expected
 
 
-@given(st.text(), st.binary(max_size=200))
-def test_damaged_answers_never_raise(text: str, data: bytes) -> None:
-    assert all(entry["state"] for entry in _dkms_status.parse_status(text))
+@given(st.binary(max_size=200))
+def test_damaged_lists_never_raise(data: bytes) -> None:
     _dkms_status.parse_signatures(data)
     _dkms_status.parse_signatures(ATTRIBUTES + X509 + data)
     _dkms_status.certificate(data)
