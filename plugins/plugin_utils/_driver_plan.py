@@ -16,6 +16,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import belongs, branch, key
 
 VARIABLE = "gpu_stack_driver"
+PACKAGES = ("user_space", "kernel_open", "kernel_proprietary", "persistence")
+COMPANIONS = ("fabric_manager",)
 Entry = dict[str, Any]
 
 
@@ -26,21 +28,30 @@ def _drives(order: list[str], entry: Entry, generations: list[str]) -> bool:
 
 def _usable(catalog: dict[str, Any], platform: dict[str, Any], generations: list[str], flavours: list[str]) -> list[Entry]:
     """Return the branches that this platform has packages for and that drive these GPUs, newest first."""
-    floor = platform.get("minimum_driver_branch", 0)
     order = [entry["name"] for entry in catalog["architectures"]]
     return [
         entry
         for entry in catalog["driver_branches"]
-        if entry["packaged"] and entry["branch"] >= floor and set(entry["flavours"]) & set(flavours) and _drives(order, entry, generations)
+        if _packaged(platform, entry) and set(entry["flavours"]) & set(flavours) and _drives(order, entry, generations)
     ]
 
 
+def _packaged(platform: dict[str, Any], entry: Entry) -> bool:
+    """Tell whether a branch has packages for a platform, under names that are known."""
+    return platform["family"] in entry["packaged"] and _in_repository(platform, entry)
+
+
+def _in_repository(platform: dict[str, Any], entry: Entry) -> bool:
+    return bool(platform.get("minimum_driver_branch", 0) <= entry["branch"] <= platform.get("maximum_driver_branch", 9999))
+
+
 def _default(usable: list[Entry], today: str) -> Entry | None:
-    """Return the newest branch with long-term or production support that is not over; never a new-feature branch."""
-    for entry in usable:
-        if entry["type"] in ("LTSB", "PB") and str(entry.get("end_of_life") or "9999") >= today:
-            return entry
-    return None
+    """Return the branch to take where nobody chooses: one in support, never a new-feature one.
+
+    What the catalog is sure of goes before what it is not, long-term support before production, and the newer before the older.
+    """
+    supported = [entry for entry in usable if entry["type"] in ("LTSB", "PB") and str(entry.get("end_of_life") or "9999") >= today]
+    return min(supported, key=lambda entry: (bool(entry.get("unverified")), entry["type"] != "LTSB", -entry["branch"]), default=None)
 
 
 def choose(
@@ -114,15 +125,16 @@ def _asked(
             "driver.branch_unknown", f"{variable} is {asked!r}; branches that this host can have: {listed}",
             seen=asked, allowed=allowed, variable=variable, nearest=proposal,
         )  # fmt: skip
-    if not entry["packaged"]:
-        raise Refusal(
-            "driver.branch_unmanaged", f"branch {entry['branch']} cannot be installed by this release of the collection; it installs {listed}",
-            seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
-        )  # fmt: skip
-    if entry["branch"] < platform.get("minimum_driver_branch", 0):
+    if not _in_repository(platform, entry):
         raise Refusal(
             "driver.not_packaged", f"NVIDIA has no packages of branch {entry['branch']} for {platform['id']}; there are {listed}",
             seen=asked, allowed=allowed, variable=variable, source=platform["source"], nearest=proposal,
+        )  # fmt: skip
+    if not _packaged(platform, entry):
+        raise Refusal(
+            "driver.branch_unmanaged",
+            f"branch {entry['branch']} cannot be installed on {platform['id']} by this release of the collection; it installs {listed}",
+            seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
         )  # fmt: skip
     if entry not in usable:
         raise Refusal(
@@ -187,31 +199,46 @@ def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wan
 
 
 def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabric_manager: bool) -> dict[str, str]:
-    """Return name -> exact version of all packages of a compute-only driver, companions included."""
-    table = catalog["driver_packages"]
-    rule = _rule(table[platform["family"]], wanted["branch"])
-    version = platform["package_version"].format(version=wanted["version"])
+    """Return name -> exact version of all packages of a compute-only driver, companions included; an empty version is the archive's own."""
+    rule = _rule(catalog["driver_packages"][platform["family"]], wanted["branch"])
+    version = _numbered(catalog, platform, wanted["version"], "package")
     names = [*rule["user_space"], *rule[f"kernel_{wanted['flavour']}"], *rule["persistence"]]
     found = {name.format(branch=wanted["branch"]): version for name in names}
     if fabric_manager:
-        name = _rule(table["companions"], wanted["branch"])["fabric_manager"].format(branch=wanted["branch"])
-        found[name] = table["companion_version"].format(version=wanted["version"])
-    return found
+        name = _rule(catalog["driver_companions"][platform["package_manager"]], wanted["branch"])["fabric_manager"]
+        found[name.format(branch=wanted["branch"])] = _numbered(catalog, platform, wanted["version"], "companion")
+    return {**found, **dict.fromkeys(platform.get("dkms_needs", ()), "")}
 
 
-def every_package(catalog: dict[str, Any]) -> set[str]:
-    """Return the names of all driver packages that any platform and branch could ask for."""
-    table = catalog["driver_packages"]
-    branches = [entry["branch"] for entry in catalog["driver_branches"] if entry["packaged"]]
+def _numbered(catalog: dict[str, Any], platform: dict[str, Any], version: str, kind: str) -> str:
+    """Return the version of the packages of a driver; `kind` is package or companion."""
+    pattern, numbers = platform["package_version"], key(version)
+    for rule in catalog["driver_numbering"].get(platform["family"], ()):
+        first, last = key(rule["first"]), key(rule["last"])
+        if first <= numbers[: len(first)] and numbers[: len(last)] <= last:
+            pattern = rule.get(kind) or pattern
+            break
+    return str(pattern.format(version=version))
+
+
+def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
+    """Return the names of all driver packages that a request could ask for on any platform; without a request there are none."""
+    if asked is None:
+        return set()
     names: set[str] = {name for archive in catalog["distribution_drivers"].values() for name in archive["packages"]}
-    for family in {entry["family"] for entry in catalog["platforms"].values()}:
-        for rule in [*table[family], *table["companions"]]:
+    # A lock may hold `auto` to any branch.
+    named = [entry["branch"] for entry in catalog["driver_branches"] if entry["packaged"]]
+    branches = [number for number in named if asked == "auto" or number == branch(asked)]
+    for field, rules in ((PACKAGES, catalog["driver_packages"]), (COMPANIONS, catalog["driver_companions"])):
+        for rule in (rule for group in rules.values() for rule in group):
             low, high = rule["branches"]
-            covered = [number for number in branches if low <= number <= high]
-            for field, given in rule.items():
-                if field != "branches":
-                    names.update(name.format(branch=number) for name in ([given] if isinstance(given, str) else given) for number in covered)
+            given = [name for part in field for name in _listed(rule.get(part))]
+            names.update(name.format(branch=number) for number in branches if low <= number <= high for name in given)
     return names
+
+
+def _listed(given: str | list[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else given or []
 
 
 def _rule(rules: list[Entry], number: int) -> Entry:

@@ -71,7 +71,7 @@ def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[G
     else:
         tag, why = _cuda_build(catalog, release, tag, gpus, driver)
         reasons += why
-    build = _build(catalog, tag) if tag != CPU else {}
+    build = _build(catalog, release, tag) if tag != CPU else {}
     return {
         "version": release["version"],
         "tag": tag,
@@ -83,9 +83,11 @@ def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[G
     }
 
 
-def _build(catalog: dict[str, Any], tag: str) -> dict[str, Any]:
+def _build(catalog: dict[str, Any], release: dict[str, Any], tag: str) -> dict[str, Any]:
+    """Return a build by its tag, with the compute capabilities that it was made for in this release."""
     found: dict[str, Any] = next(entry for entry in catalog["builds"] if entry["tag"] == tag)
-    return found
+    made_for = (release.get("capabilities") or {}).get(tag)
+    return {**found, "capabilities": made_for} if made_for else found
 
 
 def carries(driver: str | None, minimum: str | None) -> bool:
@@ -110,7 +112,7 @@ def covers(build: dict[str, Any], capability: str | None) -> bool:
 
 def _cuda_build(catalog: dict[str, Any], release: dict[str, Any], tag: str, gpus: list[Gpu], driver: str | None) -> tuple[str, list[str]]:
     """Return the build with CUDA to install and why; raises Refusal when GPUs or driver do not carry the asked one, or any."""
-    builds = [_build(catalog, name) for name in ([tag] if tag else release["builds"]) if name != CPU]
+    builds = [_build(catalog, release, name) for name in ([tag] if tag else release["builds"]) if name != CPU]
     capable = [build for build in builds if all(covers(build, gpu.compute_capability) for gpu in gpus)]
     names = ", ".join(build["tag"] for build in builds)
     if not capable:
@@ -142,7 +144,7 @@ def _nearest(catalog: dict[str, Any], gpus: list[Gpu], driver: str | None) -> st
         for name in release["builds"]:
             if name == CPU:
                 continue
-            build = _build(catalog, name)
+            build = _build(catalog, release, name)
             if carries(driver, build["minimum_driver"]) and all(covers(build, gpu.compute_capability) for gpu in gpus):
                 return f"{release['version']}+{name}"
     return f"{catalog['pytorch'][0]['version']}+{CPU}"
