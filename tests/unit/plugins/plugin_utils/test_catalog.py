@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import belongs, branch, is_version, key
 from fixtures.stack import VARS, catalog
 
@@ -56,6 +56,7 @@ DEPTH = {
     "dcgm_exporter": 1,
     "known_bad": 1,
 }
+NVSWITCH = [entry for entry in CATALOG["fabrics"] if entry["name"] == "nvswitch"]
 BRANCHES = {entry["branch"]: entry for entry in CATALOG["driver_branches"]}
 GENERATIONS = [entry["name"] for entry in CATALOG["architectures"]]
 
@@ -193,8 +194,8 @@ FORMS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "gpu_ranges": {"first": device, "last": device, "architecture": one_of(*GENERATIONS)},
     "fabrics": {
-        "name": text, "companions": many(one_of("fabric_manager", "imex")), "packages": many(name, 0), "kernel_modules": many(text, 0),
-        "minimum_driver": maybe(is_version),
+        "name": text, "board": maybe(number), "companions": many(one_of("fabric_manager", "imex")), "packages": many(name, 0),
+        "kernel_modules": many(text, 0), "minimum_driver": maybe(is_version),
     },
     "cuda_majors": {"major": number, "minimum_driver": is_version, "oldest_capability": capability},
     "cuda_toolkits": {"version": is_version, "full_driver": is_version},
@@ -423,11 +424,11 @@ def test_a_platform_has_names_for_each_branch_that_it_claims(platform: str, numb
     about = {**CATALOG["platforms"][platform], "id": platform}
     for version in BRANCHES[number]["versions"]:
         for flavour in BRANCHES[number]["flavours"]:
-            found = _driver_plan.packages(CATALOG, about, {"version": version, "branch": number, "flavour": flavour}, True)
+            found = _driver_packages.packages(CATALOG, about, {"version": version, "branch": number, "flavour": flavour}, NVSWITCH)
             assert len(found) > 8 and any("fabric" in one for one in found)
             exact = {one: numbered for one, numbered in found.items() if one not in about.get("dkms_needs", ())}
             assert all(PACKAGE.fullmatch(one) and numbered.startswith(version) for one, numbered in exact.items())
-            assert set(exact) <= _driver_plan.every_package(CATALOG, str(number)) <= _driver_plan.every_package(CATALOG, "auto")
+            assert set(exact) <= _driver_packages.every_package(CATALOG, str(number)) <= _driver_packages.every_package(CATALOG, "auto")
 
 
 def test_every_managed_platform_claims_a_branch() -> None:
@@ -451,7 +452,7 @@ def test_every_managed_platform_claims_a_branch() -> None:
 )
 def test_names_across_the_renames(platform: str, version: str, expected: set[str]) -> None:
     about = {**CATALOG["platforms"][platform], "id": platform}
-    found = _driver_plan.packages(CATALOG, about, {"version": version, "branch": branch(version), "flavour": "open"}, True)
+    found = _driver_packages.packages(CATALOG, about, {"version": version, "branch": branch(version), "flavour": "open"}, NVSWITCH)
     assert expected <= set(found)
     carries_branch = {one for one in found if str(branch(version)) in one}
     assert bool(carries_branch) == ((platform, branch(version)) in {("ubuntu2404", 570), ("ubuntu2404", 580), ("debian12", 535)})
@@ -472,7 +473,7 @@ def test_names_across_the_renames(platform: str, version: str, expected: set[str
 )
 def test_how_packages_are_numbered(platform: str, version: str, package: str, companion: str) -> None:
     about = {**CATALOG["platforms"][platform], "id": platform}
-    found = _driver_plan.packages(CATALOG, about, {"version": version, "branch": branch(version), "flavour": "open"}, True)
+    found = _driver_packages.packages(CATALOG, about, {"version": version, "branch": branch(version), "flavour": "open"}, NVSWITCH)
     assert {number for one, number in found.items() if "fabric" in one} == {companion}
     assert {number for one, number in found.items() if "fabric" not in one} == {package}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan, _gpus, _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages, _gpus, _resolve
 from fixtures.stack import (
     A100,
     B200,
@@ -365,14 +365,14 @@ def test_every_package_of_every_plan_is_among_the_managed_ids() -> None:
     known = catalog()
     for platform, entry in known["platforms"].items():
         for version in (NEW, OLD, "535.309.01"):
-            names = _driver_plan.every_package(known, version)
+            names = _driver_packages.every_package(known, version)
             for flavour in ("open", "proprietary"):
                 wanted = {"version": version, "branch": int(version[:3]), "flavour": flavour}
-                found = _driver_plan.packages(known, {**entry, "id": platform}, wanted, True)
+                found = _driver_packages.packages(known, {**entry, "id": platform}, wanted, known["fabrics"][:1])
                 assert {name for name, number in found.items() if number} <= names
             assert not [name for name in names if "{" in name]
-            assert names <= _driver_plan.every_package(known, "auto"), "a lock may hold auto to any branch"
-    assert not _driver_plan.every_package(known, None), "what is there stays"
+            assert names <= _driver_packages.every_package(known, "auto"), "a lock may hold auto to any branch"
+    assert not _driver_packages.every_package(known, None), "what is there stays"
 
 
 @pytest.mark.parametrize("asked", [{}, {"driver": "580"}, {"driver": "no; such"}, None])
