@@ -74,8 +74,9 @@ def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
     for field, rules in ((PACKAGES, catalog["driver_packages"]), (COMPANIONS, catalog["driver_companions"])):
         for rule in (rule for group in rules.values() for rule in group):
             low, high = rule["branches"]
-            given = [name for part in field for name in _listed(rule.get(part))]
-            names.update(name.format(branch=number) for number in branches if low <= number <= high for name in given)
+            covered = [number for number in branches if low <= number <= high]
+            given = [name for part in field for name in _listed(rule.get(part))] if covered else []
+            names.update(name.format(branch=number) for number in covered for name in given)
     return names
 
 

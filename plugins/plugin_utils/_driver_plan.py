@@ -107,12 +107,12 @@ def choose(
     `locked` is the version that this request was resolved to before, `present` the one that our packages have on the host.
     """
     case = _case(catalog, platform, gpus, fabrics, today)
-    usable = case.usable()
-    nearest = _default(usable, today)
     reasons = [f"{VARIABLE} is {asked}"]
     if locked:
         reasons.append(f"gpu_stack_lock says {locked}")
     if asked == "auto" and not locked:
+        usable = case.usable()
+        nearest = _default(usable, today)
         if nearest is None:
             raise Refusal(
                 "driver.none_usable", f"no supported driver branch drives {', '.join(case.generations)} on {platform['id']}",
@@ -120,7 +120,7 @@ def choose(
             )  # fmt: skip
         entry, version = nearest, _newest(case, nearest, str(nearest["branch"]))
     else:
-        entry = _branch(case, locked or asked, usable, nearest, bool(locked))
+        entry = _branch(case, locked or asked, bool(locked))
         # What was once resolved stays valid when the catalog moves on.
         version = locked or _newest(case, entry, asked)
     exact = locked or asked in entry["versions"]
@@ -136,19 +136,23 @@ def choose(
     return {"version": version, "branch": entry["branch"], "flavour": case.flavour(entry), "reasons": reasons}
 
 
-def _branch(case: Case, asked: str, usable: list[Entry], nearest: Entry | None, is_lock: bool) -> Entry:
+def _branch(case: Case, asked: str, is_lock: bool) -> Entry:
     """Return the branch that a branch, a version or a locked version means here."""
+    number, platform = branch(asked), case.platform
+    entry: Entry | None = next((found for found in case.catalog["driver_branches"] if found["branch"] == number), None)
+    if entry and case.packaged(entry) and case.drives(entry) and case.new_enough(asked if is_lock else entry["versions"][0]):
+        return entry
     variable = "gpu_stack_lock" if is_lock else VARIABLE
+    usable = case.usable()
+    nearest = _default(usable, case.today)
     proposal = str(nearest["branch"]) if nearest else None
-    allowed = [str(entry["branch"]) for entry in usable]
+    allowed = [str(found["branch"]) for found in usable]
     listed = ", ".join(allowed) or "none"
-    entry: Entry | None = next((found for found in case.catalog["driver_branches"] if found["branch"] == branch(asked)), None)
     if entry is None:
         raise Refusal(
             "driver.branch_unknown", f"{variable} is {asked!r}; branches that this host can have: {listed}",
             seen=asked, allowed=allowed, variable=variable, nearest=proposal,
         )  # fmt: skip
-    platform = case.platform
     if not case.in_repository(entry):
         raise Refusal(
             "driver.not_packaged", f"NVIDIA has no packages of branch {entry['branch']} for {platform['id']}; there are {listed}",
@@ -165,9 +169,7 @@ def _branch(case: Case, asked: str, usable: list[Entry], nearest: Entry | None, 
             "driver.generation", f"branch {entry['branch']} does not drive {', '.join(case.generations)}; these do: {listed}",
             seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
         )  # fmt: skip
-    if case.minimum and not case.new_enough(asked if is_lock else entry["versions"][0]):
-        raise _too_old(case, asked, variable, allowed, proposal)
-    return entry
+    raise _too_old(case, asked, variable, allowed, proposal)
 
 
 def _newest(case: Case, entry: Entry, asked: str) -> str:
