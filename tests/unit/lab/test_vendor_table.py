@@ -74,10 +74,11 @@ def test_two_releases_a_branch_and_one_to_come(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_versions_follow_the_platform_but_for_companions(name: str) -> None:
+def test_versions_follow_the_platform_and_companions_since_580(name: str) -> None:
     for package in TABLE.packages(PLATFORMS[name]):
         companion = package.name.startswith(("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex"))
-        ending = "-1ubuntu1" if name == "ubuntu2404" and not companion else "-1"
+        new, old = ("-1ubuntu1", "-0ubuntu1") if name == "ubuntu2404" else ("-1", "-1")
+        ending = new if package.release.branch >= 580 else "-1" if companion else old
         assert package.version == package.release.version + ending
 
 

@@ -119,7 +119,7 @@ def test_packages_by_platform_and_branch() -> None:
     ubuntu = plan({"driver": "580"}, with_gpus(H100, **UBUNTU))["packages"]["nvidia_driver"]
     assert ubuntu["nvidia-dkms-580-open"] == ubuntu["nvidia-utils-580"] == ubuntu["nvidia-persistenced"] == f"{NEW}-1ubuntu1"
     older = plan({"driver": "535"}, {**h100(), "host": with_gpus(H100, **UBUNTU)["host"]})["packages"]["nvidia_driver"]
-    assert older["nvidia-compute-utils-535"] == "535.309.01-1ubuntu1" and older["nvidia-fabricmanager-535"] == "535.309.01-1"
+    assert older["nvidia-compute-utils-535"] == "535.309.01-0ubuntu1" and older["nvidia-fabricmanager-535"] == "535.309.01-1"
     assert "nvidia-persistenced" not in older
     volta = plan({"driver": "580"}, with_gpus(V100))["packages"]["nvidia_driver"]
     assert "nvidia-kernel-dkms" in volta and "nvidia-kernel-open-dkms" not in volta and "nvidia-fabricmanager" not in volta
