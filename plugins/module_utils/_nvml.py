@@ -104,6 +104,16 @@ def read(text: str) -> dict[str, Gpu]:
     return found
 
 
+def put(clashes: list[str], place: dict[str, t.Any], key: str, value: t.Any, what: str) -> bool:
+    """Fill a null; whether it was one. A value that is there and is another is a clash."""
+    if value is not None and place[key] is not None and place[key] != value:
+        clashes.append("%s is %s for NVML and %s otherwise" % (what, value, place[key]))
+    new = place[key] is None and value is not None
+    if new:
+        place[key] = value
+    return new
+
+
 def merge(gpus: dict[str, dict[str, t.Any]], paths: dict[str, dict[str, dict[str, t.Any]]], told: dict[str, Gpu]) -> list[str]:
     """Put into nulls what NVML knows; returns where it disagrees with what is known, which stays.
 
@@ -112,28 +122,20 @@ def merge(gpus: dict[str, dict[str, t.Any]], paths: dict[str, dict[str, dict[str
     clashes: list[str] = []
     other_paths: list[str] = []
 
-    def put(place: dict[str, t.Any], key: str, value: t.Any, what: str, clashes: list[str] = clashes) -> bool:
-        if value is not None and place[key] is not None and place[key] != value:
-            clashes.append("%s is %s for NVML and %s otherwise" % (what, value, place[key]))
-        new = place[key] is None and value is not None
-        if new:
-            place[key] = value
-        return new
-
     for address, gpu in gpus.items():
         if address not in told:
             continue
         about = told[address]
-        put(gpu, "numa_node", about.nodes[0] if len(about.nodes) == 1 else None, "NUMA node of %s" % address)
-        put(gpu, "memory_numa_node", about.memory_numa_node, "NUMA node of the memory of %s" % address)
+        put(clashes, gpu, "numa_node", about.nodes[0] if len(about.nodes) == 1 else None, "NUMA node of %s" % address)
+        put(clashes, gpu, "memory_numa_node", about.memory_numa_node, "NUMA node of the memory of %s" % address)
         for link in gpu["nvlinks"] or []:
             kind, far = about.links.get(link["link"], (None, None)) if link["active"] else (None, None)
-            put(link, "peer_type", kind, "what link %d of %s leads to" % (link["link"], address))
-            put(link, "peer", far, "the end of link %d of %s" % (link["link"], address))
+            put(clashes, link, "peer_type", kind, "what link %d of %s leads to" % (link["link"], address))
+            put(clashes, link, "peer", far, "the end of link %d of %s" % (link["link"], address))
         for other, entry in paths.get(address, {}).items():
             path = about.paths.get(other)
             known = path if entry["path"] is not None or path != "SYS" else None
-            if put(entry, "path", known, "the path from %s to %s" % (address, other), other_paths):
+            if put(other_paths, entry, "path", known, "the path from %s to %s" % (address, other)):
                 entry["source"] = "sysfs, NVML"
     if other_paths:
         clashes.append(other_paths[0] + (", and %d more" % (len(other_paths) - 1) if other_paths[1:] else ""))

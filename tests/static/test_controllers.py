@@ -73,7 +73,7 @@ def test_site_is_sound_on_each_supported_controller(version: str, core: str) -> 
 def test_modules_can_be_imported_on_each_python_of_a_target(target: str, version: str) -> None:
     """ansible-test imports every module and what it needs, with nothing but that Python's own library."""
     venv, python = controller(version), Path(str(interpreter(target)))
-    words = [venv / "bin" / "python", CHECKOUT / "tools" / "sanity.py", "--python", target, "--test", "import"]
+    words: list[str | Path] = [venv / "bin" / "python", CHECKOUT / "tools" / "sanity.py", "--python", target, "--test", "import"]
     env = environment(PATH=f"{python.parent}:{venv}/bin:{os.environ['PATH']}")
     done = subprocess.run(words, env=env, capture_output=True, text=True, cwd=CHECKOUT)
     assert done.returncode == 0, done.stdout + done.stderr
