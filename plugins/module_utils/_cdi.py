@@ -14,6 +14,8 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -21,12 +23,12 @@ FOLDERS = ("/etc/cdi", "/var/run/cdi")
 GPU_KIND = "nvidia.com/gpu"
 MOST_FILES = 64
 MOST_BYTES = 4 << 20
-LIBRARY = re.compile(r"/lib(?:cuda|nvidia-[a-z0-9-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)(?![\w.])")
-TOP = re.compile(r"([A-Za-z]\w*):(?:\s+(.*?))?\s*$")
-ITEM = re.compile(r"(\s*)-(\s+)(.*)$")
-QUOTED = re.compile(r"""(?:"([^"]*)"|'([^']*)')\s*(?:#.*)?$""")
+LIBRARY = later(r"/lib(?:cuda|nvidia-[a-z0-9-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)(?![\w.])")
+TOP = later(r"([A-Za-z]\w*):(?:\s+(.*?))?\s*$")
+ITEM = later(r"(\s*)-(\s+)(.*)$")
+QUOTED = later(r"""(?:"([^"]*)"|'([^']*)')\s*(?:#.*)?$""")
 # What CDI allows in the name of a device.
-DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?$")
+DEVICE = later(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?$")
 
 
 def _plain(text: str | None) -> str:

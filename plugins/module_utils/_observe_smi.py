@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi, _nvml, _smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
 
 if t.TYPE_CHECKING:
@@ -25,7 +26,7 @@ if t.TYPE_CHECKING:
 FIELDS = (*_smi_facts.gpu_facts({}, []), "memory_numa_node", "nvlinks")
 LINKS = "nvidia-smi nvlink"
 # What nvidia-smi says when a GPU in MIG mode is not divided yet, with an exit status of its own.
-UNDIVIDED = re.compile(r"No (?:GPU|compute) instances found|No MIG-enabled devices found", re.I)
+UNDIVIDED = later(r"No (?:GPU|compute) instances found|No MIG-enabled devices found", re.I)
 
 
 def start(seen: Observation) -> None:
