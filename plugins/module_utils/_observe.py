@@ -14,7 +14,6 @@ import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
-    _managed,
     _observe_boot,
     _observe_cdi,
     _observe_driver,
@@ -130,13 +129,21 @@ class Observation:
             self.tell_all()
         if "managed" in self.subsets:
             with self.probe("managed"):
-                facts["managed"] = _managed.states(system, self.managed, self.packages, self.units)
+                facts["managed"] = self.managed_states()
         with self.probe("record"):
             text = system.read(RECORD)
             facts["record"] = json.loads(text) if text else None
         for part in self.parts(LAST):
             part.collect(self)
         return facts
+
+    def managed_states(self) -> dict[str, t.Any]:
+        """The states of the things asked for; without one their reader is not even loaded."""
+        if not self.managed:
+            return {}
+        from ansible_collections.gpu.fleet.plugins.module_utils import _managed
+
+        return _managed.states(self.system, self.managed, self.packages, self.units)
 
     def tell_all(self) -> None:
         """What is known so far, for whoever has to do with it in case the rest never comes."""

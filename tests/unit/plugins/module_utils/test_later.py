@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 import pytest
-
 from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 
