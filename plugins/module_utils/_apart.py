@@ -28,6 +28,8 @@ import typing as t
 # C(tell(kind, value)): value is made of what JSON has.
 Tell = t.Callable[[str, t.Any], None]
 LENGTH = struct.Struct("!I")
+# What is told of programs counts each time; of all else only what differs from the last time is sent.
+PROGRAMS = ("started", "ended")
 # Seconds that a killed process gets to be gone.
 PATIENCE = 0.2
 
@@ -71,8 +73,14 @@ def _be_the_child(work: t.Callable[[Tell], None], pipe: int) -> t.NoReturn:
         for standard in (0, 1, 2):
             os.dup2(null, standard)
 
+        last: dict[str, bytes] = {}
+
         def tell(kind: str, value: t.Any) -> None:
             data = json.dumps((kind, value)).encode()
+            if last.get(kind) == data:
+                return
+            if kind not in PROGRAMS:
+                last[kind] = data
             data = LENGTH.pack(len(data)) + data
             while data:
                 data = data[os.write(pipe, data):]
@@ -87,9 +95,7 @@ def _be_the_child(work: t.Callable[[Tell], None], pipe: int) -> t.NoReturn:
 
 
 def _listen(child: int, pipe: int, until: float, seconds: float) -> Outcome:
-    told: dict[str, t.Any] = {}
-    programs: set[int] = set()
-    data = b""
+    data = bytearray()
     failure: str | None = None
     while True:
         left = until - time.monotonic()
@@ -100,16 +106,7 @@ def _listen(child: int, pipe: int, until: float, seconds: float) -> Outcome:
         if not chunk:
             break
         data += chunk
-        while len(data) >= LENGTH.size and len(data) >= LENGTH.size + LENGTH.unpack_from(data)[0]:
-            end = LENGTH.size + LENGTH.unpack_from(data)[0]
-            kind, value = json.loads(data[LENGTH.size:end])
-            data = data[end:]
-            if kind == "started":
-                programs.add(value)
-            elif kind == "ended":
-                programs.discard(value)
-            else:
-                told[kind] = value
+    told, programs = _understand(data)
     if "done" not in told and failure is None:
         failure = "broke off"
     if failure:
@@ -117,6 +114,26 @@ def _listen(child: int, pipe: int, until: float, seconds: float) -> Outcome:
     else:
         os.waitpid(child, 0)
     return Outcome(told, failure)
+
+
+def _understand(data: bytearray) -> tuple[dict[str, t.Any], set[int]]:
+    """The last value of each kind, and the programs that were started and have not ended; what was cut off in its midst counts for nothing."""
+    told: dict[str, t.Any] = {}
+    programs: set[int] = set()
+    at = 0
+    while at + LENGTH.size <= len(data):
+        begin = at + LENGTH.size
+        at = begin + LENGTH.unpack_from(data, at)[0]
+        if at > len(data):
+            break
+        kind, value = json.loads(data[begin:at])
+        if kind == "started":
+            programs.add(value)
+        elif kind == "ended":
+            programs.discard(value)
+        else:
+            told[kind] = value
+    return told, programs
 
 
 def _kill(child: int, programs: set[int]) -> None:

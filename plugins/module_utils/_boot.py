@@ -15,21 +15,22 @@ import shlex
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _kernels
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 GRUB_FOLDERS = ("/boot/grub", "/boot/grub2")
 BLS_FOLDER = "/boot/loader/entries"
-MENU = re.compile(r"(?:menuentry|submenu)\s+(?:'([^']*)'|\"([^\"]*)\"|(\S+))(.*)\{$")
-IDENTIFIER = re.compile(r"(?:--id[ =]|\$\{?menuentry_id_option\}?\s+)['\"]?([^'\"\s{]+)")
-LINUX = re.compile(r"linux(?:16|efi)?\s+(\S+)\s*(.*)$")
-DEFAULT = re.compile(r"^[ \t]*set[ \t]+default=(?:\"([^\"\n]*)\"|'([^'\n]*)'|(\S+))", re.M)
-IMAGE = re.compile(r"(?:vmlinuz|vmlinux|Image|kernel)-(.+)$")
-VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
+MENU = later(r"(?:menuentry|submenu)\s+(?:'([^']*)'|\"([^\"]*)\"|(\S+))(.*)\{$")
+IDENTIFIER = later(r"(?:--id[ =]|\$\{?menuentry_id_option\}?\s+)['\"]?([^'\"\s{]+)")
+LINUX = later(r"linux(?:16|efi)?\s+(\S+)\s*(.*)$")
+DEFAULT = later(r"^[ \t]*set[ \t]+default=(?:\"([^\"\n]*)\"|'([^'\n]*)'|(\S+))", re.M)
+IMAGE = later(r"(?:vmlinuz|vmlinux|Image|kernel)-(.+)$")
+VARIABLE = later(r"\$\{?(\w+)\}?")
+ASSIGNMENT = later(r"\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
 # What the loader or the firmware adds by itself, or what says where the root is: no setting that somebody may be waiting for.
-OWN_OPTIONS = re.compile(r"(?:BOOT_IMAGE|initrd|root|rootflags|resume|vt\.handoff)=|(?:ro|rw|single|\$\S*)$")
+OWN_OPTIONS = later(r"(?:BOOT_IMAGE|initrd|root|rootflags|resume|vt\.handoff)=|(?:ro|rw|single|\$\S*)$")
 INITRAMFS = ("/boot/initrd.img-%s", "/boot/initramfs-%s.img", "/boot/initrd-%s")
 MODPROBE_FOLDER = "/etc/modprobe.d"
 # Where an operator asks for modules in the initramfs beside those that its maker picks.

@@ -14,19 +14,20 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-FOLDERS = ("/etc/cdi", "/var/run/cdi")
 GPU_KIND = "nvidia.com/gpu"
 MOST_FILES = 64
 MOST_BYTES = 4 << 20
-LIBRARY = re.compile(r"/lib(?:cuda|nvidia-[a-z0-9-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)(?![\w.])")
-TOP = re.compile(r"([A-Za-z]\w*):(?:\s+(.*?))?\s*$")
-ITEM = re.compile(r"(\s*)-(\s+)(.*)$")
-QUOTED = re.compile(r"""(?:"([^"]*)"|'([^']*)')\s*(?:#.*)?$""")
+LIBRARY = later(r"/lib(?:cuda|nvidia-[a-z0-9-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)(?![\w.])")
+TOP = later(r"([A-Za-z]\w*):(?:\s+(.*?))?\s*$")
+ITEM = later(r"(\s*)-(\s+)(.*)$")
+QUOTED = later(r"""(?:"([^"]*)"|'([^']*)')\s*(?:#.*)?$""")
 # What CDI allows in the name of a device.
-DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?$")
+DEVICE = later(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?$")
 
 
 def _plain(text: str | None) -> str:
@@ -106,10 +107,10 @@ def read_json(text: str) -> tuple[dict[str, t.Any], list[str]]:
     }, ["a device has no name"] if None in names or not isinstance(devices, list) else []
 
 
-def scan(system: System) -> list[dict[str, t.Any]]:
+def scan(system: System, folders: t.Sequence[str]) -> list[dict[str, t.Any]]:
     """Specifications by path: C({path, kind, version, devices, drivers, mtime, differs}); C(differs) is filled in by C(compare)."""
     found = []
-    paths = [folder + "/" + name for folder in FOLDERS for name in system.names(folder) if name.endswith((".yaml", ".yml", ".json"))]
+    paths = [folder + "/" + name for folder in folders for name in system.names(folder) if name.endswith((".yaml", ".yml", ".json"))]
     if len(paths) > MOST_FILES:
         system.problem("there are %d CDI specifications; only %d were read" % (len(paths), MOST_FILES))
     for path in paths[:MOST_FILES]:

@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _python_env
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._conf import Mounts
@@ -21,16 +22,16 @@ if t.TYPE_CHECKING:
 NAMES = ("conda", "miniconda3", "miniconda", "anaconda3", "miniforge3", "mambaforge", "micromamba", "mamba")
 PREFIXES = tuple(folder + name for folder in ("/opt/", "/usr/local/", "/root/") for name in NAMES)
 LISTS = ("/root/.conda/environments.txt",)
-PROFILE = re.compile(r"(/[\w./+-]+?)/(?:bin/(?:conda|mamba|micromamba)|condabin/conda|etc/profile\.d/(?:conda|mamba|micromamba)\.sh)\b")
-RECORD = re.compile(r"(.+)-([^-]+)-([^-]+)\.json$")
-CHANNEL = re.compile(r'"channel"\s*:\s*"((?:[^"\\]|\\.)*)"')
-PLATFORM = re.compile(r"/(?:linux-\w+|noarch)/?$")
-CUDA_BUILD = re.compile(r"(?:^|_)cuda(\d+)(?:\.(\d+))?(?:_|$)")
+PROFILE = later(r"(/[\w./+-]+?)/(?:bin/(?:conda|mamba|micromamba)|condabin/conda|etc/profile\.d/(?:conda|mamba|micromamba)\.sh)\b")
+RECORD = later(r"(.+)-([^-]+)-([^-]+)\.json$")
+CHANNEL = later(r'"channel"\s*:\s*"((?:[^"\\]|\\.)*)"')
+PLATFORM = later(r"/(?:linux-\w+|noarch)/?$")
+CUDA_BUILD = later(r"(?:^|_)cuda(\d+)(?:\.(\d+))?(?:_|$)")
 # Packages whose versions a torch build is judged by, and what brings each of them.
 BUNDLED = {"cudnn": ("libcudnn", "cudnn"), "nccl": ("nccl",)}
 TORCH = ("pytorch", "libtorch")
 # An environment has hundreds of packages; these say what torch works with.
-TOLD = re.compile(r"(?:lib)?(?:py)?torch|cuda|(?:lib)?cud|nccl|nvidia|triton|python$|numpy$")
+TOLD = later(r"(?:lib)?(?:py)?torch|cuda|(?:lib)?cud|nccl|nvidia|triton|python$|numpy$")
 MOST = 64
 
 

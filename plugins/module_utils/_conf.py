@@ -13,17 +13,19 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 KEYS = r"%s(?:\s*\.\s*%s)*" % (KEY, KEY)
-TABLE = re.compile(r"\[\[?\s*(%s)\s*\]\]?\s*(?:#.*)?$" % KEYS)
-ENTRY = re.compile(r"(%s)\s*=\s*(\S.*)$" % KEYS)
-STRING = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')\s*(?:#.*)?$""")
-ANY_STRING = re.compile(r"""\"(?:[^"\\]|\\.)*"|'[^']*'""")
+TABLE = later(r"\[\[?\s*(%s)\s*\]\]?\s*(?:#.*)?$" % KEYS)
+ENTRY = later(r"(%s)\s*=\s*(\S.*)$" % KEYS)
+STRING = later(r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)')\s*(?:#.*)?$""")
+ANY_STRING = later(r"""\"(?:[^"\\]|\\.)*"|'[^']*'""")
 # File systems whose server may be away: even to look at them can hang.
-FAR = re.compile(r"nfs|cifs|smb|lustre|beegfs|gpfs|ceph|fuse\.|fuse$|afs|autofs|glusterfs|9p|pvfs|wekafs|panfs|orangefs|daos")
+FAR = later(r"nfs|cifs|smb|lustre|beegfs|gpfs|ceph|fuse\.|fuse$|afs|autofs|glusterfs|9p|pvfs|wekafs|panfs|orangefs|daos")
 
 
 class Toml(t.NamedTuple):

@@ -15,6 +15,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _conf, _cuda
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils import _software
@@ -32,17 +33,17 @@ class Engine(t.NamedTuple):
 
 
 ENGINES = {
-    "docker": Engine(re.compile(r"(?:docker-ce|docker\.io|moby-engine|docker-engine|docker)$"), ("dockerd",), "docker.service"),
-    "containerd": Engine(re.compile(r"(?:containerd\.io|containerd|moby-containerd)$"), ("containerd",), "containerd.service"),
-    "crio": Engine(re.compile(r"cri-o(?:-\d.*)?$"), ("crio",), "crio.service"),
-    "podman": Engine(re.compile(r"podman$"), ("podman",), None),
-    "enroot": Engine(re.compile(r"enroot(?:-hardened)?$"), ("enroot",), None),
-    "apptainer": Engine(re.compile(r"(?:apptainer|singularity(?:-ce|-container)?)$"), ("apptainer", "singularity"), None),
+    "docker": Engine(later(r"(?:docker-ce|docker\.io|moby-engine|docker-engine|docker)$"), ("dockerd",), "docker.service"),
+    "containerd": Engine(later(r"(?:containerd\.io|containerd|moby-containerd)$"), ("containerd",), "containerd.service"),
+    "crio": Engine(later(r"cri-o(?:-\d.*)?$"), ("crio",), "crio.service"),
+    "podman": Engine(later(r"podman$"), ("podman",), None),
+    "enroot": Engine(later(r"enroot(?:-hardened)?$"), ("enroot",), None),
+    "apptainer": Engine(later(r"(?:apptainer|singularity(?:-ce|-container)?)$"), ("apptainer", "singularity"), None),
 }
 UNITS = tuple(engine.unit for engine in ENGINES.values() if engine.unit)
-TOOLKIT = re.compile(r"nvidia-container-toolkit$")
-TOOLKIT_PARTS = re.compile(r"(?:nvidia-container-toolkit(?:-base)?|libnvidia-container-tools|libnvidia-container1)$")
-OBSOLETE = re.compile(r"nvidia-docker2?$|nvidia-container-runtime(?:-hook)?$")
+TOOLKIT = later(r"nvidia-container-toolkit$")
+TOOLKIT_PARTS = later(r"(?:nvidia-container-toolkit(?:-base)?|libnvidia-container-tools|libnvidia-container1)$")
+OBSOLETE = later(r"nvidia-docker2?$|nvidia-container-runtime(?:-hook)?$")
 TOOLKIT_CONFIG = "/etc/nvidia-container-runtime/config.toml"
 OPERATOR_CONFIG = "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml"
 OCI_HOOKS = ("/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d")

@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _conf, _software
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -21,17 +22,17 @@ if t.TYPE_CHECKING:
     Packages = t.Optional[t.Dict[str, _software.Package]]
     Found = t.List[t.Dict[str, t.Any]]
 
-TOOLKIT = re.compile(r"cuda-(\d+)(?:\.(\d+))?(?:\.\d+)?$")
-LINK = re.compile(r"cuda(?:-\d+)?$")
-COMPAT = re.compile(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)$")
-ARCHIVE = re.compile(r"nvidia-cuda-(?:toolkit|dev)$|libcudart\d+(?:\.\d+)?$")
-CUDNN = re.compile(r"(?:lib)?cudnn\d|nvidia-cudnn$")
-CUDNN_FOR = re.compile(r"libcudnn\d+-cuda-(\d+)$")
-NCCL = re.compile(r"lib(?:64)?nccl\d*$")
-HEADER = re.compile(r"cudnn(?:_version)?(?:_v\d+)?\.h$")
-SONAME = re.compile(r"lib(cudnn\w*|nccl)\.so\.\d+$")
-FULL = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
-PLUGIN = re.compile(r"libnccl-(?:net|tuner|profiler|env)[\w-]*\.so$|libnccl-(?:net|tuner|profiler|env)[\w-]*\.so\.\d+$")
+TOOLKIT = later(r"cuda-(\d+)(?:\.(\d+))?(?:\.\d+)?$")
+LINK = later(r"cuda(?:-\d+)?$")
+COMPAT = later(r"libcuda\.so\.(\d+\.\d+(?:\.\d+)?)$")
+ARCHIVE = later(r"nvidia-cuda-(?:toolkit|dev)$|libcudart\d+(?:\.\d+)?$")
+CUDNN = later(r"(?:lib)?cudnn\d|nvidia-cudnn$")
+CUDNN_FOR = later(r"libcudnn\d+-cuda-(\d+)$")
+NCCL = later(r"lib(?:64)?nccl\d*$")
+HEADER = later(r"cudnn(?:_version)?(?:_v\d+)?\.h$")
+SONAME = later(r"lib(cudnn\w*|nccl)\.so\.\d+$")
+FULL = later(r"\.so\.(\d+\.\d+(?:\.\d+)*)$")
+PLUGIN = later(r"libnccl-(?:net|tuner|profiler|env)[\w-]*\.so$|libnccl-(?:net|tuner|profiler|env)[\w-]*\.so\.\d+$")
 INCLUDES = ("/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/local/include")
 LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64")
 # Where clouds and HPC-X put NCCL's plugins.

@@ -13,21 +13,22 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _cuda, _software
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     Packages = t.Optional[t.Dict[str, _software.Package]]
     Units = t.Optional[t.Dict[str, t.Dict[str, str]]]
 
-PACKAGE = re.compile(r"datacenter-gpu-manager(?!-exporter)(?:-|$)")
-MAIN = re.compile(r"datacenter-gpu-manager(?:-\d+-core)?$")
-EXPORTER = re.compile(r"(?:datacenter-gpu-manager-exporter|dcgm-exporter)$")
-FLAVOUR = re.compile(r"datacenter-gpu-manager-\d+-(cuda(?:\d+|-all))$")
+PACKAGE = later(r"datacenter-gpu-manager(?!-exporter)(?:-|$)")
+MAIN = later(r"datacenter-gpu-manager(?:-\d+-core)?$")
+EXPORTER = later(r"(?:datacenter-gpu-manager-exporter|dcgm-exporter)$")
+FLAVOUR = later(r"datacenter-gpu-manager-\d+-(cuda(?:\d+|-all))$")
 ENGINE_UNITS = ("nvidia-dcgm.service", "dcgm.service")
 EXPORTER_UNIT = "nvidia-dcgm-exporter.service"
 UNITS = (*ENGINE_UNITS, EXPORTER_UNIT)
-LISTEN = re.compile(r"\s(?:-a|--address)[ =](\S+)")
-PORT = re.compile(r"\s(?:-p|--port)[ =](\d+)")
-BIND = re.compile(r"\s(?:-b|--bind-interface)[ =](\S+)")
+LISTEN = later(r"\s(?:-a|--address)[ =](\S+)")
+PORT = later(r"\s(?:-p|--port)[ =](\d+)")
+BIND = later(r"\s(?:-b|--bind-interface)[ =](\S+)")
 
 
 def _exists(unit: dict[str, str]) -> bool:

@@ -16,6 +16,8 @@ import re
 import struct
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -23,7 +25,7 @@ TREE = "/var/lib/dkms"
 # Where builds are installed: Debian's and Ubuntu's folder, Red Hat's, and what a dkms.conf may name.
 DESTINATIONS = ("updates/dkms", "extra", "updates")
 # Beside the versions of a module in its folder.
-NO_VERSION = re.compile(r"kernel-|original_module$")
+NO_VERSION = later(r"kernel-|original_module$")
 SETTINGS = "/etc/dkms/framework.conf"
 KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 # Shim copies the keys that the machine's owner enrolled to where the kernel can read them, cut up where there are many.

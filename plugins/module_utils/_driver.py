@@ -14,21 +14,22 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _jobs
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-MODULE_FILE = re.compile(rb"^([^\n:]*/nvidia[a-z0-9-]*\.ko(?:\.[a-z]+)?):", re.M)
+MODULE_FILE = later(rb"^([^\n:]*/nvidia[a-z0-9-]*\.ko(?:\.[a-z]+)?):", re.M)
 # Debian's archive gives its builds a suffix; the driver's other modules are not the driver itself.
-MAIN_MODULE = re.compile(r"nvidia(?:-current|-tesla[a-z0-9-]*|-legacy[a-z0-9-]*)?$")
-PART_MODULE = re.compile(r"-(?:drm|modeset|uvm|peermem|fs)$")
-LOADED_MODULE = re.compile(r"(?:nvidia(?!fb|_wmi)\w*|gdrdrv)$")
-LIBRARY_VERSION = re.compile(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
+MAIN_MODULE = later(r"nvidia(?:-current|-tesla[a-z0-9-]*|-legacy[a-z0-9-]*)?$")
+PART_MODULE = later(r"-(?:drm|modeset|uvm|peermem|fs)$")
+LOADED_MODULE = later(r"(?:nvidia(?!fb|_wmi)\w*|gdrdrv)$")
+LIBRARY_VERSION = later(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
     "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu/nvidia/current",
 )
-FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?$")
+FABRIC_PACKAGE = later(r"nvidia-fabric-?manager(?:-\d+)?$")
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # Services that belong to the driver or watch it: they hold the device but are nobody's job.

@@ -9,17 +9,17 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _pci
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 GROUPS = "/sys/kernel/iommu_groups"
 # iommu=pt, intel_iommu=on, amd_iommu=off, iommu.passthrough=1
-OPTION = re.compile(r"(?:\w+_)?iommu(?:\.\w+)?=")
+OPTION = later(r"(?:\w+_)?iommu(?:\.\w+)?=")
 
 
 def options(command_line: str | None) -> list[str]:

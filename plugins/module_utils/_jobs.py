@@ -14,14 +14,16 @@ import os
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-SLURM = re.compile(r"/[^/\n]*slurm[^\n]*/job_(\d+)(?:/step_(\w+))?")
-POD = re.compile(r"/[^/\n]*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:/|$)", re.M)
-CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.M)
-SESSION = re.compile(r"/user\.slice/(?:[^\n]*/)?(?:session-(\w+)\.scope|(user@\d+)\.service)")
-STEP_DAEMON = re.compile(r"slurmstepd: \[(\d+)(?:\.(\w+))?")
+SLURM = later(r"/[^/\n]*slurm[^\n]*/job_(\d+)(?:/step_(\w+))?")
+POD = later(r"/[^/\n]*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:/|$)", re.M)
+CONTAINER = later(r"(?<![0-9a-f])([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.M)
+SESSION = later(r"/user\.slice/(?:[^\n]*/)?(?:session-(\w+)\.scope|(user@\d+)\.service)")
+STEP_DAEMON = later(r"slurmstepd: \[(\d+)(?:\.(\w+))?")
 SLURMD_UNIT = "slurmd.service"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 GROUPS = "/sys/fs/cgroup"

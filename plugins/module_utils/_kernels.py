@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-RPM_RELEASE = re.compile(r"(.+)\.(?:x86_64|aarch64|ppc64le|s390x)(\+\S+)?$")
-DEB_RELEASE = re.compile(r"(\d[^-]*(?:-\d[^-]*)?)(?:-([A-Za-z].*))?$")
-SEGMENT = re.compile(r"\d+|[A-Za-z]+|~|\^")
+RPM_RELEASE = later(r"(.+)\.(?:x86_64|aarch64|ppc64le|s390x)(\+\S+)?$")
+DEB_RELEASE = later(r"(\d[^-]*(?:-\d[^-]*)?)(?:-([A-Za-z].*))?$")
+SEGMENT = later(r"\d+|[A-Za-z]+|~|\^")
 
 
 class Release(t.NamedTuple):

@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _conf
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -26,7 +27,7 @@ UNITS = (
 )
 NAMES = {"memlock": "Max locked memory", "nofile": "Max open files", "stack": "Max stack size", "nproc": "Max processes"}
 SLURM_FILES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf")
-SLURM = re.compile(r"^\s*(PropagateResourceLimits|PropagateResourceLimitsExcept|TaskProlog|Prolog)\s*=\s*(\S+)", re.M | re.I)
+SLURM = later(r"^\s*(PropagateResourceLimits|PropagateResourceLimitsExcept|TaskProlog|Prolog)\s*=\s*(\S+)", re.M | re.I)
 SYSCTLS = (
     "kernel.numa_balancing", "kernel.shmmax", "kernel.threads-max", "kernel.pid_max", "vm.max_map_count", "vm.min_free_kbytes",
     "vm.nr_hugepages", "vm.overcommit_memory", "vm.swappiness", "vm.zone_reclaim_mode", "fs.file-max", "net.core.rmem_max",
@@ -34,7 +35,7 @@ SYSCTLS = (
     "net.ipv4.neigh.default.gc_thresh2", "net.ipv4.neigh.default.gc_thresh3", "sunrpc.tcp_max_slot_table_entries",
 )
 # Not what str.isdigit takes, which knows digits that int does not.
-NUMBER = re.compile(r"-?[0-9]+$")
+NUMBER = later(r"-?[0-9]+$")
 CPUS = "/sys/devices/system/cpu"
 
 

@@ -18,13 +18,14 @@ import stat
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _python_env
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._software import Package
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 MOST_BYTES = 16 << 20
-ARMOR = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
+ARMOR = later(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
 
 
 class Damaged(Exception):

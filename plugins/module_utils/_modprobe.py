@@ -12,23 +12,25 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 # A file hides those of its name in later folders.
 FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
-OPTION = re.compile(r"([\w-]+)(?:=(\"[^\"]*\"|\S*))?")
+OPTION = later(r"([\w-]+)(?:=(\"[^\"]*\"|\S*))?")
 # Debian's archive gives its builds a suffix; what is loaded is the same module.
-DRIVER = re.compile(r"nvidia(?:_current|_tesla\w*|_legacy\w*)?$")
+DRIVER = later(r"nvidia(?:_current|_tesla\w*|_legacy\w*)?$")
 # A command in a module's place that loads nothing.
-NOTHING = re.compile(r"\S*/?(?:false|true)\b")
-OURS = re.compile(r"nvidia\w*$|gdrdrv$|nouveau$|nova_core$")
+NOTHING = later(r"\S*/?(?:false|true)\b")
+OURS = later(r"nvidia\w*$|gdrdrv$|nouveau$|nova_core$")
 COMMAND_LINE = "/proc/cmdline"
-KEEPS_OUT = re.compile(r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)$")
+KEEPS_OUT = later(r"(?:modprobe\.blacklist|module_blacklist|rd\.driver\.blacklist)=(\S*)$")
 # Options that /proc/driver/nvidia/params shows under another name.
 RENAMED = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 RIVALS = ("nouveau", "nova_core", "nova_drm")
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+ADDRESS = later(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 
 
 class Rules:

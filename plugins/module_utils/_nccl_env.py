@@ -14,23 +14,24 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _conf
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-NAME = re.compile(
+NAME = later(
     r"(?:(?:TORCH_|OFI_)?NCCL|TORCH_FR|FI_EFA|RDMAV|UCX|SHARP_COLL)_\w+$|NVIDIA_TF32_OVERRIDE$|(?:GLOO|TP)_SOCKET_IFNAME$|FI_PROVIDER$"
     r"|CUDA_VISIBLE_DEVICES$|LD_LIBRARY_PATH$|LD_PRELOAD$"
 )
-HINT = re.compile(r"NCCL_|_FR_|TF32|_IFNAME|FI_|RDMAV_|UCX_|SHARP_|VISIBLE_DEV|LD_")
+HINT = later(r"NCCL_|_FR_|TF32|_IFNAME|FI_|RDMAV_|UCX_|SHARP_|VISIBLE_DEV|LD_")
 # Whole in quotes, as units have it, or only its value in quotes, as shells have it.
-SET = re.compile(r"""(?<!\w)"(\w+)=([^"]*)"|(?<!\w)'(\w+)=([^']*)'|(?<![\w$\{])(\w+)=("[^"]*"|'[^']*'|[^\s;&|#"']*)""")
-SETENV = re.compile(r"""\bsetenv[ \t]+(\w+)[ \t]+("[^"]*"|'[^']*'|[^\s;#]+)|^[ \t]*(\w+)[ \t]+DEFAULT=("[^"]*"|\S*)""")
+SET = later(r"""(?<!\w)"(\w+)=([^"]*)"|(?<!\w)'(\w+)=([^']*)'|(?<![\w$\{])(\w+)=("[^"]*"|'[^']*'|[^\s;&|#"']*)""")
+SETENV = later(r"""\bsetenv[ \t]+(\w+)[ \t]+("[^"]*"|'[^']*'|[^\s;#]+)|^[ \t]*(\w+)[ \t]+DEFAULT=("[^"]*"|\S*)""")
 # Lines that set something; a variable in any other line is read, compared or printed.
-SETS = re.compile(r"[ \t]*\w+=|.*\b(?:export|declare|typeset|env)\b")
-UNIT_LINE = re.compile(r"\s*(?:Default|Manager)?Environment=")
-PLAIN = re.compile(r"^(\w+)=(.*)$", re.M)
-SECRET = re.compile(r"(?i)secret|token|passw|credential|private|(?:^|_)(?:api_?)?key(?:$|_)|://[^/\s]*@")
+SETS = later(r"[ \t]*\w+=|.*\b(?:export|declare|typeset|env)\b")
+UNIT_LINE = later(r"\s*(?:Default|Manager)?Environment=")
+PLAIN = later(r"^(\w+)=(.*)$", re.M)
+SECRET = later(r"(?i)secret|token|passw|credential|private|(?:^|_)(?:api_?)?key(?:$|_)|://[^/\s]*@")
 FILES = (
     "/etc/environment", "/etc/profile", "/etc/bash.bashrc", "/etc/bashrc", "/etc/security/pam_env.conf", "/etc/containers/containers.conf",
     "/etc/systemd/system.conf", "/etc/systemd/user.conf", "/root/.bashrc", "/root/.profile", "/root/.bash_profile",

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
+
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._runner import Runner
@@ -19,7 +20,7 @@ if t.TYPE_CHECKING:
 # The vendor's tool, and the same from a distribution's archive.
 PROGRAMS = ("mlxconfig", "mstconfig")
 VENDOR = "0x15b3"
-SETTING = re.compile(r"([A-Z][A-Z0-9_]*(?:\[[^\]\s]*\])?)\s+(\S+)\s+(\S+)\s+(\S+)$")
+SETTING = later(r"([A-Z][A-Z0-9_]*(?:\[[^\]\s]*\])?)\s+(\S+)\s+(\S+)\s+(\S+)$")
 
 
 def questions(system: System, runner: Runner) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import re
 import typing as t
 from xml.parsers import expat
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
 
 # What a driver says when it has nothing to say, mostly between brackets in tables.
@@ -20,17 +21,17 @@ NOTHING = (
     "", "n/a", "none", "err!", "not supported", "not found", "unknown error", "insufficient permissions", "gpu is lost", "gpu requires reset",
     "requested functionality has been deprecated",
 )
-BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
-GPU_LINE = re.compile(r"\s*GPU (\d{1,4}): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
-MIG_LINE = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d{1,4}):(?:\s*\(UUID: (MIG-[^)\s]+)\))?")
-LINK = re.compile(r"\s*Link (\d{1,4}): (?:(\d{1,9}(?:\.\d{1,9})?) GB/s|<?inactive>?)\s*$", re.I)
+BUS_ID = later(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
+GPU_LINE = later(r"\s*GPU (\d{1,4}): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
+MIG_LINE = later(r"\s*MIG (\S+)\s+Device\s+(\d{1,4}):(?:\s*\(UUID: (MIG-[^)\s]+)\))?")
+LINK = later(r"\s*Link (\d{1,4}): (?:(\d{1,9}(?:\.\d{1,9})?) GB/s|<?inactive>?)\s*$", re.I)
 # What was one of these before it was damaged.
-LIKE_ROW = re.compile(r"\bMIG \d|^\|\s*\d")
-LIKE_LINK = re.compile(r"\bLink \d|GB/s", re.I)
-PEER = re.compile(r"\s*Link (\d{1,4}): Remote Device ([0-9A-Fa-f:]{7,16}\.[0-7]): Link \d{1,4}\s*$")
+LIKE_ROW = later(r"\bMIG \d|^\|\s*\d")
+LIKE_LINK = later(r"\bLink \d|GB/s", re.I)
+PEER = later(r"\s*Link (\d{1,4}): Remote Device ([0-9A-Fa-f:]{7,16}\.[0-7]): Link \d{1,4}\s*$")
 # Rows of "mig -lgi" and "mig -lci", whose titles differ by generation: GPU, (GPU instance,) profile, its id, the instance's id, placement.
-GPU_INSTANCE = re.compile(r"\|\s*(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4}):(\d{1,4})\s*\|\s*$")
-COMPUTE_INSTANCE = re.compile(r"\|\s*(\d{1,4})\s+(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})(?:\s+(\d{1,4}):(\d{1,4}))?\s*\|\s*$")
+GPU_INSTANCE = later(r"\|\s*(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4}):(\d{1,4})\s*\|\s*$")
+COMPUTE_INSTANCE = later(r"\|\s*(\d{1,4})\s+(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})(?:\s+(\d{1,4}):(\d{1,4}))?\s*\|\s*$")
 
 
 class Report(t.NamedTuple):

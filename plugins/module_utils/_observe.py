@@ -14,7 +14,6 @@ import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
-    _managed,
     _observe_boot,
     _observe_cdi,
     _observe_driver,
@@ -33,6 +32,8 @@ SUBSETS = ("hardware", "driver", "software", "managed")
 FIRST = (("hardware", _observe_hardware),)
 NEXT = (("driver", _observe_driver), ("driver", _observe_boot), ("software", _observe_software))
 LAST = (("driver", _observe_smi), ("software", _observe_cdi))
+# Each field is told for itself under this and its name.
+FACT = "fact "
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
     "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "pcie_bridges", "iommu",
@@ -128,7 +129,7 @@ class Observation:
             self.tell_all()
         if "managed" in self.subsets:
             with self.probe("managed"):
-                facts["managed"] = _managed.states(system, self.managed, self.packages, self.units)
+                facts["managed"] = self.managed_states()
         with self.probe("record"):
             text = system.read(RECORD)
             facts["record"] = json.loads(text) if text else None
@@ -136,10 +137,19 @@ class Observation:
             part.collect(self)
         return facts
 
+    def managed_states(self) -> dict[str, t.Any]:
+        """The states of the things asked for; without one their reader is not even loaded."""
+        if not self.managed:
+            return {}
+        from ansible_collections.gpu.fleet.plugins.module_utils import _managed
+
+        return _managed.states(self.system, self.managed, self.packages, self.units)
+
     def tell_all(self) -> None:
         """What is known so far, for whoever has to do with it in case the rest never comes."""
         self.tell("problems", self.system.problems)
-        self.tell("facts", self.facts)
+        for key, value in self.facts.items():
+            self.tell(FACT + key, value)
 
 
 def chosen(names: t.Sequence[str]) -> set[str]:
@@ -156,7 +166,7 @@ def chosen(names: t.Sequence[str]) -> set[str]:
 def observe_apart(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float) -> dict[str, t.Any]:
     """The same as C(observe), at the end of the time also when the observation is stuck in what nothing can interrupt."""
     def work(tell: Tell) -> None:
-        tell("result", observe(subsets, managed, timeout - min(0.3, timeout / 10), probe_timeout, tell=tell))
+        observe(subsets, managed, timeout - min(0.3, timeout / 10), probe_timeout, tell=tell)
 
     return assembled(work_apart(work, timeout))
 
@@ -166,10 +176,10 @@ def assembled(outcome: Outcome) -> dict[str, t.Any]:
     told = outcome.told
     if "raised" in told:
         raise RuntimeError(told["raised"])
-    if "result" in told:
-        return dict(told["result"])
-    problem = {"probe": told.get("probe", "host"), "reason": outcome.failure}
-    return {**dict.fromkeys(FIELDS), **told.get("facts", {}), "schema": SCHEMA, "problems": [*told.get("problems", []), problem]}
+    problems = list(told.get("problems", []))
+    if outcome.failure:
+        problems.append({"probe": told.get("probe", "host"), "reason": outcome.failure})
+    return {**{key: told.get(FACT + key) for key in FIELDS}, "schema": SCHEMA, "problems": problems}
 
 
 def observe(
@@ -186,6 +196,7 @@ def observe(
         facts = observation.run()
     finally:
         runner.close()
+    observation.tell_all()
     facts["schema"] = SCHEMA
     facts["problems"] = system.problems
     return facts

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _cdi, _driver
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
@@ -25,7 +25,12 @@ def collect(seen: Observation) -> None:
     """Fill in C(differs) of each specification of NVIDIA's GPUs."""
     with seen.probe("cdi"):
         facts = seen.facts
-        specs = [spec for spec in (facts["containers"] or {}).get("cdi") or [] if spec["kind"] in (_cdi.GPU_KIND, None) or spec["drivers"]]
+        known = (facts["containers"] or {}).get("cdi") or []
+        if not known:
+            return
+        from ansible_collections.gpu.fleet.plugins.module_utils import _cdi
+
+        specs = [spec for spec in known if spec["kind"] in (_cdi.GPU_KIND, None) or spec["drivers"]]
         library = (facts["driver"] or {}).get("user_space") or _driver.user_space(seen.system) if specs else None
         for spec in specs:
             gpus = facts["gpus"] if spec["kind"] == _cdi.GPU_KIND else None

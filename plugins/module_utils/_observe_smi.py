@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi, _nvml, _smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi, _smi_facts
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
 
 if t.TYPE_CHECKING:
@@ -25,7 +27,7 @@ if t.TYPE_CHECKING:
 FIELDS = (*_smi_facts.gpu_facts({}, []), "memory_numa_node", "nvlinks")
 LINKS = "nvidia-smi nvlink"
 # What nvidia-smi says when a GPU in MIG mode is not divided yet, with an exit status of its own.
-UNDIVIDED = re.compile(r"No (?:GPU|compute) instances found|No MIG-enabled devices found", re.I)
+UNDIVIDED = later(r"No (?:GPU|compute) instances found|No MIG-enabled devices found", re.I)
 
 
 def start(seen: Observation) -> None:
@@ -33,9 +35,20 @@ def start(seen: Observation) -> None:
     if seen.system.exists("/sys/module/nvidia") or seen.system.exists("/sys/module/nvidia_current"):
         seen.ask("nvidia-smi", ["nvidia-smi", "-q", "-x"])
         seen.ask(LINKS, ["nvidia-smi", "nvlink", "-s"])
-        nvml = _nvml.command()
-        if nvml:
-            seen.ask("NVML", nvml)
+        if has_pynvml():
+            from ansible_collections.gpu.fleet.plugins.module_utils import _nvml
+
+            nvml = _nvml.command()
+            if nvml:
+                seen.ask("NVML", nvml)
+
+
+def has_pynvml() -> bool:
+    """Whether this Python has C(pynvml), without which all about NVML is not even loaded."""
+    try:
+        return importlib.util.find_spec("pynvml") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def collect(seen: Observation) -> None:
@@ -185,6 +198,8 @@ def ask_nvml(seen: Observation, gpus: dict[str, dict[str, t.Any]]) -> None:
     answer = seen.answer("NVML")
     if answer is None or answer.rc != 0:
         return
+    from ansible_collections.gpu.fleet.plugins.module_utils import _nvml
+
     try:
         told = _nvml.read(answer.out)
     except ValueError as error:

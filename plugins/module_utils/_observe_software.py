@@ -12,7 +12,6 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _cdi,
     _conda,
     _conf,
     _containers,
@@ -26,7 +25,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
+    from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 NCCL_FILES = ("/etc/nccl.conf",)
 # A unit without limits of its own, so that systemd's default shows.
 PLAIN_UNIT = "systemd-journald.service"
@@ -68,13 +69,22 @@ def collect(seen: Observation) -> None:
             _nccl(seen, files, mounts)
     with seen.probe("containers"):
         toolkit = _containers.toolkit(system, packages)
-        seen.facts["containers"] = {"engines": _containers.engines(system, packages, units), "toolkit": toolkit, "cdi": _cdi.scan(system)}
+        seen.facts["containers"] = {"engines": _containers.engines(system, packages, units), "toolkit": toolkit, "cdi": _specifications(system)}
         seen.own(container_toolkit=toolkit["owner"] if toolkit else "absent")
     with seen.probe("pytorch"):
         _pytorch(seen, mounts)
     with seen.probe("dcgm"):
         seen.facts["dcgm"] = _dcgm.scan(packages, units)
         seen.own(dcgm=None if packages is None else _dcgm.owner(packages))
+
+
+def _specifications(system: System) -> list[dict[str, t.Any]]:
+    """Those of CDI; where no folder is for them their reader is not even loaded."""
+    if not any(system.exists(folder) for folder in CDI_FOLDERS):
+        return []
+    from ansible_collections.gpu.fleet.plugins.module_utils import _cdi
+
+    return _cdi.scan(system, CDI_FOLDERS)
 
 
 def _nccl(seen: Observation, files: _cuda.Files, mounts: _conf.Mounts) -> None:

@@ -9,19 +9,19 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _software
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 # What images leave behind that came with a driver in them: DGX OS, Azure's images for high-performance computing.
 IMAGES = ("/etc/dgx-release", "/opt/azurehpc/component_versions.txt")
-DOCA = re.compile(r"doca-(?:ofed|all|networking|roce|kernel)\b")
-OFED = re.compile(r"(?:mlnx-ofed|mlnx-ofa_kernel|mlnx-ofed-kernel|kmod-mlnx-ofa_kernel|ofed-scripts)")
-INBOX = re.compile(r"(?:rdma-core|libibverbs1?|ibverbs-providers)$")
+DOCA = later(r"doca-(?:ofed|all|networking|roce|kernel)\b")
+OFED = later(r"(?:mlnx-ofed|mlnx-ofa_kernel|mlnx-ofed-kernel|kmod-mlnx-ofa_kernel|ofed-scripts)")
+INBOX = later(r"(?:rdma-core|libibverbs1?|ibverbs-providers)$")
 
 Packages = t.Dict[str, _software.Package]
 

@@ -13,10 +13,10 @@ PIX at most one switch, PXB several, PHB the host bridge, NODE another host brid
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _numa
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -32,7 +32,7 @@ GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4,
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # What the width of a link reads as when its device answers nothing but ones.
 ALL_ONES = 63
-ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+ADDRESS = later(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 

@@ -14,19 +14,20 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _software
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 # Packages whose versions matter to GPU jobs, as far as their names tell.
-GPU = re.compile(r"nvidia|cuda|nccl|cudnn|libnvsdm|nvlsm|dcgm|gdrdrv|gdrcopy|doca|mlnx")
-VENDOR = re.compile(r"nvidia")
+GPU = later(r"nvidia|cuda|nccl|cudnn|libnvsdm|nvlsm|dcgm|gdrdrv|gdrcopy|doca|mlnx")
+VENDOR = later(r"nvidia")
 APT_FOLDER = "/etc/apt/apt.conf.d"
 APT_FILE = "/etc/apt/apt.conf"
-APT_TOKEN = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|^[ \t]*#[^\n]*|\"((?:[^\"\\\n]|\\.)*)\"|([{};])|([^\s{};\"]+)", re.S | re.M)
+APT_TOKEN = later(r"//[^\n]*|/\*.*?(?:\*/|\Z)|^[ \t]*#[^\n]*|\"((?:[^\"\\\n]|\\.)*)\"|([{};])|([^\s{};\"]+)", re.S | re.M)
 PREFERENCES = "/etc/apt/preferences"
 # apt reads no other names in such folders.
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.pref)?$")
+PLAIN_NAME = later(r"[A-Za-z0-9_-]+(?:\.pref)?$")
 LOCKS = "/etc/dnf/plugins/versionlock.list"
 LOCKS_5 = "/etc/dnf/versionlock.toml"
 DNF = "/etc/dnf/dnf.conf"

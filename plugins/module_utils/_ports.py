@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-GID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
+GID = later(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
 NO_GID = ":".join(["0000"] * 8)
 # A table has up to 256 rows, filled from its start; where addresses were taken away there are gaps.
 GAP, ROWS = 8, 256

@@ -13,6 +13,7 @@ import re
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _boot, _kernels, _modprobe
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._runner import Result
@@ -22,7 +23,7 @@ FLAG = "/run/reboot-required"
 DNF = ("dnf", "needs-restarting", "-r")
 REQUIRED = "Reboot is required"
 NOT_REQUIRED = "Reboot should not be necessary"
-BULLET = re.compile(r"^[ \t]*\*[ \t]+(\S+)", re.M)
+BULLET = later(r"^[ \t]*\*[ \t]+(\S+)", re.M)
 
 Reason = t.Dict[str, str]
 Driver = t.Dict[str, t.Any]

@@ -12,15 +12,15 @@ An entry is a flat mapping from paths to texts, as C(_nvidia_smi.read_xml) gives
 
 from __future__ import annotations
 
-import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import number, said, whole, yes
 
 Entry = t.Dict[str, str]
 # Errors that could not be corrected, by their names since Turing; older GPUs count double bit errors by the place of the memory.
 UNCORRECTED = ("dram_uncorrectable", "sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded")
-REASON = re.compile(r"clocks_(?:event|throttle)_reasons/clocks_(?:event|throttle)_reasons?_(\w+)$")
+REASON = later(r"clocks_(?:event|throttle)_reasons/clocks_(?:event|throttle)_reasons?_(\w+)$")
 POWER = ("gpu_power_readings", "power_readings")
 REPAIRS = ("sram_threshold_exceeded", "channel_repair_pending", "tpc_repair_pending", "unrepairable_memory")
 

@@ -12,21 +12,23 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Maintainer}\\n")
 RPM = ("rpm", "-qa", "--qf", "%{NAME}\\t%{EVR}\\tinstall\\tinstalled\\t%{VENDOR}\\n")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "UnitFileState", "LimitMEMLOCK", "LimitMEMLOCKSoft", "LimitNOFILESoft", "LimitSTACKSoft",
     "LimitNPROCSoft", "MainPID", "NeedDaemonReload", "ExecStart", "Environment", "EnvironmentFiles",
 )
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
-DRIVER_PACKAGE = re.compile(
+UNIT_NAME = later(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
+DRIVER_PACKAGE = later(
     r"(?:lib)?nvidia-|libnvsdm|nvlsm|cuda-drivers|libcuda1|libnvcuvid|libnvoptix|firmware-nvidia|kmod-nvidia"
     r"|xserver-xorg-video-nvidia|linux-(?:modules|objects|signatures)-nvidia"
 )
-OTHER_PACKAGE = re.compile(r"(?:lib)?nvidia-(?:container|docker|cuda-|cudnn|nccl|nsight|visual|mlnx|mig-manager)")
+OTHER_PACKAGE = later(r"(?:lib)?nvidia-(?:container|docker|cuda-|cudnn|nccl|nsight|visual|mlnx|mig-manager)")
 # Names that only NVIDIA's own repositories use, and names that only Debian's archive uses.
-VENDOR_NAME = re.compile(r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|pinning)|nvidia-kernel-open-dkms|nvidia-dkms(-open)?$")
-ARCHIVE_NAME = re.compile(
+VENDOR_NAME = later(r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|pinning)|nvidia-kernel-open-dkms|nvidia-dkms(-open)?$")
+ARCHIVE_NAME = later(
     r"nvidia-(tesla|alternative|legacy-check|driver-bin|smi$|open-kernel)|linux-(modules|objects)-nvidia|.*-server(-open)?$"
 )
 

@@ -111,7 +111,7 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._observe import chosen, observe_apart
+from ansible_collections.gpu.fleet.plugins.module_utils._once import compile_once
 
 
 def main() -> None:
@@ -139,6 +139,10 @@ def main() -> None:
     for name in ("timeout", "probe_timeout"):
         if module.params[name] <= 0:
             module.fail_json(msg="%s is %s; it must be more than 0 seconds" % (name, module.params[name]))
+    compile_once()
+    # Not before.
+    from ansible_collections.gpu.fleet.plugins.module_utils._observe import chosen, observe_apart
+
     try:
         subsets = chosen(module.params["gather_subset"])
     except ValueError as error:

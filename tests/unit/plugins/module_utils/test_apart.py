@@ -106,3 +106,23 @@ def test_without_a_further_process_it_goes_in_this_one() -> None:
     before = "import os\nhome = os.getpid()\ndef fork(): raise OSError(11, 'no')\nos.fork = fork\n"
     told, failure, _ = run('tell("facts", os.getpid() == home)', before)
     assert (told, failure) == ({"facts": True}, None)
+
+
+def test_what_was_told_is_not_sent_again() -> None:
+    told, _, _ = run(
+        "sent = []; write = os.write\n"
+        "os.write = lambda pipe, data: sent.append(len(data)) or write(pipe, data)\n"
+        'tell("a", "x" * 9000); tell("b", 1); tell("a", "x" * 9000); tell("sent", sum(sent))'
+    )
+    assert (len(told["a"]), told["b"]) == (9000, 1)
+    assert told["sent"] < 10000
+
+
+def test_a_number_that_a_second_program_gets_counts_again() -> None:
+    told, failure, _ = run(
+        'child = subprocess.Popen(["sleep", "300"], start_new_session=True)\n'
+        'tell("started", child.pid); tell("ended", child.pid); tell("started", child.pid); tell("child", child.pid)\n'
+        "deaf(); time.sleep(60)"
+    )
+    assert failure is not None
+    assert gone(told["child"])

@@ -281,7 +281,7 @@ def test_damage_is_a_problem_and_the_drivers_are_found_all_the_same(tree: Tree) 
     tree.file("/etc/cdi/notes.txt", "")
     tree.file("/var/run/cdi/x.json", "{")
     system = System(str(tree.root))
-    found = _cdi.scan(system)
+    found = _cdi.scan(system, ["/etc/cdi", "/var/run/cdi"])
     assert [(entry["path"], entry["readable"], entry["drivers"]) for entry in found] == [
         ("/etc/cdi/nvidia.yaml", False, [DRIVER]), ("/var/run/cdi/x.json", False, []),
     ]  # fmt: skip
