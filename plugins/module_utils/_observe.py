@@ -107,11 +107,17 @@ class Observation:
         with self.probe("packages"):
             answer = self.answer("packages")
             if answer is not None and answer.rc == 0:
-                self.packages = _software.parse_packages(answer.out)
+                damage = _software.damage(answer.out)
+                if damage:
+                    self.system.problem(damage)
+                else:
+                    self.packages = _software.parse_packages(answer.out)
         with self.probe("systemd"):
             answer = self.answer("systemd")
             if answer is not None and answer.rc == 0:
                 self.units = _software.parse_units(answer.out, self.unit_names)
+                if self.units is None:
+                    self.system.problem("systemctl did not answer about the units that it was asked for")
 
     def run(self) -> dict[str, t.Any]:
         system, facts = self.system, self.facts
@@ -132,7 +138,11 @@ class Observation:
                 facts["managed"] = self.managed_states()
         with self.probe("record"):
             text = system.read(RECORD)
-            facts["record"] = json.loads(text) if text else None
+            record = json.loads(text) if text else None
+            if isinstance(record, (dict, type(None))):
+                facts["record"] = record
+            else:
+                system.problem("%s holds no mapping" % RECORD)
         for part in self.parts(LAST):
             part.collect(self)
         return facts

@@ -37,7 +37,11 @@ def collect(seen: Observation) -> None:
     seen.facts["driver"] = driver
     with seen.probe("driver"):
         modinfo = seen.answer("modinfo")
-        driver["on_disk"] = _driver.on_disk(seen.module_files, _driver.parse_modinfo(modinfo.out if modinfo else ""))
+        described = _driver.parse_modinfo(modinfo.out if modinfo else "")
+        driver["on_disk"] = _driver.on_disk(seen.module_files, described)
+        silent = sorted(set(seen.module_files.values()) - set(described)) if modinfo is not None and modinfo.rc == 0 else []
+        if silent:
+            system.problem("modinfo says nothing of %s" % ", ".join(silent), "modinfo")
         driver["loaded"] = _driver.loaded(system)
         names = system.names("/sys/module")
         driver["loaded_modules"] = [name for name in names if _driver.LOADED_MODULE.match(name)]

@@ -24,6 +24,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
 )
 
 if t.TYPE_CHECKING:
+    from ansible_collections.gpu.fleet.plugins.module_utils import _software
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -59,18 +60,18 @@ def collect(seen: Observation) -> None:
     with seen.probe("cuda"):
         toolkits = _cuda.toolkits(system, packages, mounts)
         seen.facts["cuda"] = toolkits
-        seen.own(cuda=_cuda.owner(entry["owner"] for entry in toolkits))
+        seen.own(cuda=_owner(packages, toolkits))
         files = _cuda.Files(system, mounts, [entry["path"] for entry in toolkits if entry["path"] != "/usr"])
     if files is not None:
         with seen.probe("cudnn"):
             seen.facts["cudnn"] = found = _cuda.cudnn(files, packages)
-            seen.own(cudnn=_cuda.owner(entry["owner"] for entry in found["headers"] + found["libraries"]))
+            seen.own(cudnn=_owner(packages, found["headers"] + found["libraries"]))
         with seen.probe("nccl"):
             _nccl(seen, files, mounts)
     with seen.probe("containers"):
         toolkit = _containers.toolkit(system, packages)
         seen.facts["containers"] = {"engines": _containers.engines(system, packages, units), "toolkit": toolkit, "cdi": _specifications(system)}
-        seen.own(container_toolkit=toolkit["owner"] if toolkit else "absent")
+        seen.own(container_toolkit=_owner(packages, [toolkit] if toolkit else []))
     with seen.probe("pytorch"):
         _pytorch(seen, mounts)
     with seen.probe("dcgm"):
@@ -87,6 +88,11 @@ def _specifications(system: System) -> list[dict[str, t.Any]]:
     return _cdi.scan(system, CDI_FOLDERS)
 
 
+def _owner(packages: dict[str, _software.Package] | None, entries: list[dict[str, t.Any]]) -> str | None:
+    """Whose a component is; while packages are not known, nothing found is not yet nothing there."""
+    return None if packages is None and not entries else _cuda.owner(entry["owner"] for entry in entries)
+
+
 def _nccl(seen: Observation, files: _cuda.Files, mounts: _conf.Mounts) -> None:
     system, slurm = seen.system, (seen.facts["limits"] or {}).get("slurm") or {}
     found = _cuda.nccl(files, seen.packages)
@@ -94,7 +100,7 @@ def _nccl(seen: Observation, files: _cuda.Files, mounts: _conf.Mounts) -> None:
     asked = {name: properties for name, properties in (seen.units or {}).items() if name in UNITS}
     found["variables"] = _nccl_env.scan(system, mounts, asked, slurm.get("prologs") or [])
     seen.facts["nccl"] = found
-    seen.own(nccl=_cuda.owner(entry["owner"] for entry in found["headers"] + found["libraries"]))
+    seen.own(nccl=_owner(seen.packages, found["headers"] + found["libraries"]))
 
 
 def _pytorch(seen: Observation, mounts: _conf.Mounts) -> None:

@@ -21,6 +21,8 @@ PROPERTIES = (
     "LimitNPROCSoft", "MainPID", "NeedDaemonReload", "ExecStart", "Environment", "EnvironmentFiles",
 )
 UNIT_NAME = later(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
+STATUSES = "not-installed|config-files|half-installed|unpacked|half-configured|triggers-awaited|triggers-pending|installed"
+PACKAGE_LINE = later(r"[A-Za-z0-9][\w.+:~-]*\t[^\t]*\t[a-z]*\t(?:%s)\t[^\t]*$" % STATUSES)
 DRIVER_PACKAGE = later(
     r"(?:lib)?nvidia-|libnvsdm|nvlsm|cuda-drivers|libcuda1|libnvcuvid|libnvoptix|firmware-nvidia|kmod-nvidia"
     r"|xserver-xorg-video-nvidia|linux-(?:modules|objects|signatures)-nvidia"
@@ -38,6 +40,15 @@ class Package(t.NamedTuple):
     held: bool
     status: str
     maintainer: str
+
+
+def damage(text: str) -> str | None:
+    """What is wrong with an answer to DPKG or RPM; an empty or garbled one is no list without packages."""
+    lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+    strange = sum(1 for line in lines if not PACKAGE_LINE.match(line))
+    if text and not strange:
+        return None
+    return "%d of %d lines of the list of packages are not understood" % (strange, len(lines)) if text else "the list of packages is empty"
 
 
 def parse_packages(text: str) -> dict[str, Package]:
@@ -83,10 +94,12 @@ def systemctl(units: t.Sequence[str]) -> list[str]:
     return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
 
 
-def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]]:
-    """Properties by the unit's name as it was asked for (an alias answers with another Id)."""
+def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]] | None:
+    """Properties by the unit's name as it was asked for (an alias answers with another Id); None for what is no answer about them."""
     blocks = [_properties(block) for block in text.split("\n\n") if block.strip()]
-    return dict(zip(units, blocks)) if len(blocks) == len(units) else {}
+    if len(blocks) != len(units) or any("LoadState" not in block for block in blocks):
+        return None
+    return dict(zip(units, blocks))
 
 
 def _properties(block: str) -> dict[str, str]:

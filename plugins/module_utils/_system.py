@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import time
 import typing as t
 
@@ -45,6 +46,8 @@ class System:
         return max(0.0, self.until - time.monotonic())
 
     def problem(self, reason: str, probe: str | None = None) -> None:
+        """Note something; what programs and files put into a reason must not act on the terminal of whoever reads it."""
+        reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
         entry = {"probe": probe or self._probe, "reason": reason}
         if entry not in self.problems:
             self.problems.append(entry)
@@ -91,6 +94,11 @@ class System:
             while chunk and len(data) < limit and len(chunk) >= 4096:
                 chunk = os.read(handle, limit - len(data))
                 data += chunk
+            if not data and not stat.S_ISREG(os.fstat(handle).st_mode):
+                # A pipe that nobody writes to reads as an empty file.
+                if not quiet:
+                    self.problem("cannot read %s: it is no regular file" % path)
+                return None
             return data
         except OSError as error:
             if error.errno not in ABSENT and not quiet:

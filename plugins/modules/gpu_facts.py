@@ -113,6 +113,8 @@ ansible_facts:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._once import compile_once
 
+LONGEST = 3600
+
 
 def main() -> None:
     module = AnsibleModule(
@@ -137,8 +139,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     for name in ("timeout", "probe_timeout"):
-        if module.params[name] <= 0:
-            module.fail_json(msg="%s is %s; it must be more than 0 seconds" % (name, module.params[name]))
+        # A number that is none is not in between either.
+        if not 0 < module.params[name] <= LONGEST:
+            module.fail_json(msg="%s is %s; it must be more than 0 and at most %d seconds" % (name, module.params[name], LONGEST))
     compile_once()
     # Not before.
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import chosen, observe_apart

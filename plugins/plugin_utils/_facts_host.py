@@ -11,7 +11,7 @@ from __future__ import annotations
 
 FIELDS: tuple[tuple[str, str, str], ...] = (
     ("schema", "int", "version of this page"),
-    ("boot_id", "str", "id of the running boot"),
+    ("boot_id", "str, null", "id of the running boot"),
     ("problems[].probe", "str", "the question: `pci`, `packages`, `nvidia-smi`, `holders`, ..."),
     ("problems[].reason", "str", "why the answer is missing or doubtful"),
     ("host.name", "str", "host name"),

@@ -27,7 +27,7 @@ sys.path.insert(0, "{HOME}")
 from ansible_collections.gpu.fleet.plugins.module_utils._observe import observe
 print(json.dumps(observe({{"driver"}}, [], 20, 10)))
 """
-GRUB = 'GRUB_DEFAULT=saved\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n'
+GRUB = 'GRUB_DEFAULT=saved\nGRUB_TIMEOUT=0\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX="iommu=pt"\n'
 BOOTING = ("grub2-common", "initramfs-tools", "unattended-upgrades")
 PROFILES = {"n1": "h100-sxm8", "n2": "b200-hgx8"}
 
@@ -189,12 +189,13 @@ def test_a_module_that_is_only_to_be_loaded(host: Host) -> None:
 
 
 def test_options_of_the_kernel_wait_for_grub_and_then_for_a_boot(host: Host) -> None:
-    host.write("/etc/default/grub.d/iommu.cfg", 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt"\n')
-    assert host.reasons() == {"pending_kernel_options": "asked for, but not in the boot loader's menu: iommu=pt"}
+    host.write("/etc/default/grub.d/pci.cfg", 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX pci=realloc"\n')
+    assert host.reasons() == {"pending_kernel_options": "asked for, but not in the boot loader's menu: pci=realloc"}
     host("update-grub")
-    assert host.reasons() == {"pending_kernel_options": "not in force: iommu=pt"}
+    assert host.reasons() == {"pending_kernel_options": "not in force: pci=realloc"}
     options = host.driver()["kernel_options"]
-    assert (options["configured"], options["next_boot"]) == (["iommu=pt", "quiet"], ["root=/dev/vda1", "ro", "iommu=pt", "quiet"])
+    wanted = ["iommu=pt", "pci=realloc", "quiet"]
+    assert (options["configured"], options["next_boot"]) == (wanted, ["root=/dev/vda1", "ro", *wanted])
 
 
 def test_settings_of_an_adapter_wait_for_a_boot(host: Host) -> None:

@@ -88,9 +88,30 @@ def test_upstream(text: str | None, expected: str | None) -> None:
 
 
 def test_units_answer_in_the_order_asked() -> None:
-    text = "Id=a.service\nActiveState=active\n\nId=other.service\nActiveState=inactive\n"
-    assert _software.parse_units(text, ["a.service", "alias.service"])["alias.service"] == {"Id": "other.service", "ActiveState": "inactive"}
-    assert _software.parse_units(text, ["a.service"]) == {}
+    text = "Id=a.service\nLoadState=loaded\n\nId=other.service\nLoadState=masked\n"
+    found = _software.parse_units(text, ["a.service", "alias.service"])
+    assert found is not None
+    assert found["alias.service"] == {"Id": "other.service", "LoadState": "masked"}
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "Id=a.service\nLoadState=loaded\n\nId=b.service\nLoadState=loaded\n", "Id=a.service\n"])
+def test_what_is_no_answer_about_the_units_is_none(text: str) -> None:
+    assert _software.parse_units(text, ["a.service"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("libcuda1\t580.178.04-1\thold\tinstalled\tA <a@nvidia.com>\n", None),
+        ("kmod-nvidia\t3:580-1.el9\tinstall\tinstalled\t(none)\nold_name\t\tdeinstall\tconfig-files\t\n", None),
+        ("", "the list of packages is empty"),
+        ("libcuda1\t580.178.04-1\thold\tinstalled\tA\nlibnvi", "1 of 2 lines of the list of packages are not understood"),
+        ("\x00\xff\tx\ty\tz\tw\n", "1 of 1 lines of the list of packages are not understood"),
+        ("libcuda1\t1\thold\tmelted\tA\n", "1 of 1 lines of the list of packages are not understood"),
+    ],
+)
+def test_a_list_of_packages_that_cannot_be_relied_on(text: str, expected: str | None) -> None:
+    assert _software.damage(text) == expected
 
 
 def test_module_files(tree: Tree) -> None:

@@ -75,12 +75,13 @@ def test_units_and_what_their_processes_were_given(tree: Tree) -> None:
 
 
 def test_a_property_of_several_lines() -> None:
-    text = "Id=a.service\nEnvironmentFiles=/a (ignore_errors=no)\nEnvironmentFiles=/b (ignore_errors=no)\nX=1=2\n\nId=b.service\nbroken\n"
+    lines = ("Id=a.service", "LoadState=loaded", "EnvironmentFiles=/a (ignore_errors=no)", "EnvironmentFiles=/b (ignore_errors=no)", "X=1=2")
+    text = "\n".join([*lines, "", "Id=b.service", "LoadState=loaded", "broken", ""])
     assert _software.parse_units(text, ["a.service", "b.service"]) == {
-        "a.service": {"Id": "a.service", "EnvironmentFiles": "/a (ignore_errors=no)\n/b (ignore_errors=no)", "X": "1=2"},
-        "b.service": {"Id": "b.service"},
+        "a.service": {"Id": "a.service", "LoadState": "loaded", "EnvironmentFiles": "/a (ignore_errors=no)\n/b (ignore_errors=no)", "X": "1=2"},
+        "b.service": {"Id": "b.service", "LoadState": "loaded"},
     }
-    assert _software.parse_units(text, ["a.service"]) == {}
+    assert _software.parse_units(text, ["a.service"]) is None
 
 
 @pytest.mark.parametrize(

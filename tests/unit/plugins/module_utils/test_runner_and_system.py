@@ -183,7 +183,10 @@ def test_reading(tmp_path: Path) -> None:
     assert system.read("/text/below") is None
     assert len(system.read("/large") or "") == 1 << 20
     assert len(system.read_bytes("/large", 8 << 20) or b"") == 3_000_000
-    assert system.read("/pipe") == ""
+    assert system.read("/pipe", quiet=True) is None
+    assert system.problems == []
+    assert system.read("/pipe") is None
+    assert system.problems.pop()["reason"] == "cannot read /pipe: it is no regular file"
     assert system.link("/link") == "hex"
     assert system.link("/hex") is None
     assert system.real("/link") == "/hex"

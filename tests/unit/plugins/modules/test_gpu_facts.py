@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -306,6 +307,64 @@ def test_what_breaks_in_one_step_leaves_the_others_and_the_shape(host: Host, mon
     assert _facts_schema.violations(facts) == []
 
 
+@pytest.mark.parametrize("body", [":", "head -c 300000 /dev/urandom", "echo 'libcuda1	1'"])
+def test_a_list_of_packages_that_is_none_is_not_an_empty_one(host: Host, body: str) -> None:
+    host.program("dpkg-query", body)
+    facts = host.observe()
+    assert "list of packages" in problems(facts)["packages"]
+    assert (facts["driver"]["packages"], facts["driver"]["owner"], facts["updates"]["holds"]) == (None, None, None)
+    assert facts["managed"]["package:nvidia-driver-cuda"] is None
+    shutil.rmtree(host.tree.root / "usr/local/cuda-13.0")
+    assert host.observe()["owners"]["dcgm"] is None
+
+
+@pytest.mark.parametrize("body", [":", "head -c 300000 /dev/urandom", "echo LoadState=loaded"])
+def test_a_systemctl_that_says_something_else_is_a_problem(host: Host, body: str) -> None:
+    host.program("systemctl", body)
+    facts = host.observe()
+    assert problems(facts)["systemd"] == "systemctl did not answer about the units that it was asked for"
+    assert facts["managed"]["unit:nvidia-persistenced.service"] is None
+
+
+def test_a_modinfo_that_says_something_else_is_a_problem(host: Host) -> None:
+    host.program("modinfo", "head -c 300000 /dev/urandom")
+    facts = host.observe()
+    assert problems(facts)["modinfo"] == f"modinfo says nothing of /lib/modules/{KERNEL}/updates/dkms/nvidia.ko"
+    assert facts["driver"]["on_disk"][KERNEL]["version"] is None
+
+
+@pytest.mark.parametrize("text", ["[1]", '"x"', "3"])
+def test_a_record_that_is_no_mapping_is_none(host: Host, text: str) -> None:
+    host.tree.file(_observe.RECORD, text)
+    facts = host.observe()
+    assert facts["record"] is None
+    assert problems(facts) == {"record": f"{_observe.RECORD} holds no mapping"}
+
+
+def test_one_thing_that_cannot_be_asked_for_costs_no_other(host: Host) -> None:
+    asked = [("file", "/etc/os-release"), ("file", "/a\0b"), ("directory", "relative"), ("keyring", ""), ("python_environment", "~/env")]
+    facts = _observe.observe(
+        {"managed"}, [{"kind": kind, "id": name} for kind, name in asked], 10, 3, str(host.tree.root),
+    )  # fmt: skip
+    assert facts["managed"]["file:/etc/os-release"]["state"] == "file"
+    assert [facts["managed"][f"{kind}:{name}"] for kind, name in asked[1:]] == [None] * 4
+    reasons = [entry["reason"] for entry in facts["problems"] if entry["probe"] == "managed"]
+    assert len(reasons) == 4
+    assert "'directory:relative' cannot be looked at: its id is no absolute path" in reasons
+
+
+def test_an_os_release_without_a_name_is_a_problem(host: Host) -> None:
+    host.tree.file("/etc/os-release", "\x00\x01rubbish")
+    facts = host.observe({"managed"})
+    assert problems(facts)["host"] == "os-release names no distribution"
+    assert (facts["host"]["distribution"], _facts_schema.violations(facts)) == (None, [])
+
+
+def test_no_reason_acts_on_the_terminal(host: Host) -> None:
+    host.program("nvidia-smi", "printf '\\033[31mEVIL\\007' >&2; exit 9")
+    assert problems(host.observe())["nvidia-smi"] == "exit status 9: ?[31mEVIL?"
+
+
 def test_broken_record_and_toolkit_files(host: Host) -> None:
     host.tree.file(_observe.RECORD, "{half")
     host.tree.file("/usr/local/cuda-13.0/version.json", "{")
@@ -395,8 +454,8 @@ def test_an_unknown_group_is_refused(name: str) -> None:
     ("arguments", "words"),
     [
         ({"gather_subset": ["gpus"]}, "gather_subset has no group 'gpus'; there are all, min, hardware, driver, software, managed"),
-        ({"timeout": 0}, "timeout is 0.0; it must be more than 0 seconds"),
-        ({"probe_timeout": -1}, "probe_timeout is -1.0; it must be more than 0 seconds"),
+        ({"timeout": 0}, "timeout is 0.0; it must be more than 0 and at most 3600 seconds"),
+        ({"probe_timeout": -1}, "probe_timeout is -1.0; it must be more than 0 and at most 3600 seconds"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
