@@ -27,7 +27,7 @@ demo-down: venv ## end the demo's lab
 test: venv ## everything: static checks, unit, hardware, role and whole-playbook tests
 	@$(PYTHON) tools/run_tests.py all
 
-test-unit: venv ## the tests that need no host (under a minute)
+test-unit: venv ## the tests that need no host (2 to 3 minutes)
 	@$(PYTHON) tools/run_tests.py unit
 
 test-role: venv ## molecule scenario of one role: make test-role ROLE=nvidia_driver

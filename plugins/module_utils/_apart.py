@@ -139,10 +139,31 @@ def _understand(data: bytearray) -> tuple[dict[str, t.Any], set[int]]:
 def _kill(child: int, programs: set[int]) -> None:
     """End the process and its programs, each of which leads a group of its own; wait for the process only as long as it can be expected to take."""
     with contextlib.suppress(OSError):
+        # Held still, it starts no program any more, and what it has started and not told of yet can be seen.
+        os.kill(child, signal.SIGSTOP)
+    programs = programs | _children(child)
+    with contextlib.suppress(OSError):
         os.kill(child, signal.SIGKILL)
     for program in programs:
         with contextlib.suppress(OSError):
             os.killpg(program, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            # Between its start and its own first step it leads no group yet.
+            os.kill(program, signal.SIGKILL)
     until = time.monotonic() + PATIENCE
     while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < until:
         time.sleep(0.005)
+
+
+def _children(parent: int) -> set[int]:
+    """The processes that a process has started."""
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                with open("/proc/%s/stat" % name, encoding="ascii", errors="replace") as source:
+                    # The name may hold blanks and brackets.
+                    fields = source.read().rpartition(")")[2].split()
+                if int(fields[1]) == parent:
+                    found.add(int(name))
+    return found

@@ -92,6 +92,15 @@ def test_programs_of_a_process_that_is_given_up_are_ended() -> None:
     assert gone(told["child"])
 
 
+def test_a_program_that_was_not_told_of_yet_is_ended_as_well() -> None:
+    """Between its start and the word of it the time may be up."""
+    told, failure, _ = run(
+        'program = subprocess.Popen(["sleep", "60"], start_new_session=True)\ntell("mine", program.pid)\ndeaf()\nwhile True: time.sleep(60)'
+    )
+    assert failure is not None
+    assert gone(told["mine"])
+
+
 def test_one_that_cannot_be_killed_holds_nobody() -> None:
     begin = time.monotonic()
     told, failure, seconds = run('tell("pid", os.getpid()); deaf(); time.sleep(12)', "import os\nos.kill = lambda *_: None\n")
