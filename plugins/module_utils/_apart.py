@@ -141,6 +141,7 @@ def _kill(child: int, programs: set[int]) -> None:
     with contextlib.suppress(OSError):
         # Held still, it starts no program any more, and what it has started and not told of yet can be seen.
         os.kill(child, signal.SIGSTOP)
+        _wait(child, os.WUNTRACED)
     programs = programs | _children(child)
     with contextlib.suppress(OSError):
         os.kill(child, signal.SIGKILL)
@@ -150,9 +151,15 @@ def _kill(child: int, programs: set[int]) -> None:
         with contextlib.suppress(OSError):
             # Between its start and its own first step it leads no group yet.
             os.kill(program, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        _wait(child)
+
+
+def _wait(child: int, options: int = 0) -> None:
+    """Until it is gone (or what the options name), or for as long as that can be expected to take: asleep in the kernel it does neither."""
     until = time.monotonic() + PATIENCE
-    while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < until:
-        time.sleep(0.005)
+    while os.waitpid(child, os.WNOHANG | options)[0] == 0 and time.monotonic() < until:
+        time.sleep(0.002)
 
 
 def _children(parent: int) -> set[int]:

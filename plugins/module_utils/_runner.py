@@ -40,6 +40,18 @@ class Result(t.NamedTuple):
         return text if self.failure else "exit status %s: %s" % (self.rc, text)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> t.Iterator[None]:
+    """The limit of a probe (see C(System.probe)) strikes after the body, not within: a program must not slip away between its start and our list."""
+    begin = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begin)), interval)
+
+
 class Child:
     """One running program and what it has said so far."""
 
@@ -89,10 +101,15 @@ class Runner:
         if seconds <= 0:
             child.failure = "not run: the time of the whole observation was used up"
             return child
+        with uninterrupted():
+            self._start(child, [path, *argv[1:]])
+        return child
+
+    def _start(self, child: Child, argv: list[str]) -> None:
         try:
             # Ansible's run_command waits without a limit, also for a child that cannot be killed.
             child.process = subprocess.Popen(  # pylint: disable=ansible-bad-function
-                [path, *argv[1:]],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -102,15 +119,14 @@ class Runner:
             )
         except (OSError, ValueError) as error:
             child.failure = "cannot be run: %s" % error
-            return child
+            return
+        self._children.append(child)
         self._tell("started", child.process.pid)
         for name, stream in (("out", child.process.stdout), ("err", child.process.stderr)):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
                 self._selector.register(stream, selectors.EVENT_READ, (child, name))
                 child.open += 1
-        self._children.append(child)
-        return child
 
     def result(self, child: Child) -> Result:
         """Wait for a program; the others' output is taken meanwhile, so that none of them stands still."""
@@ -127,7 +143,8 @@ class Runner:
             # A child that has ended but left its pipe to a grandchild has still answered.
             if child.failure is None and process.poll() is None:
                 child.failure = "no answer within %.1f s" % child.limit
-            self._end(child)
+            with uninterrupted():
+                self._end(child)
         texts = {name: bytes(said).decode("utf-8", "replace") for name, said in child.said.items()}
         rc = process.returncode if process is not None and child.failure is None else None
         return Result(rc, texts["out"], texts["err"], child.failure)

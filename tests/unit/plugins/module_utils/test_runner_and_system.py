@@ -146,6 +146,30 @@ def test_close_ends_what_nobody_asked_for(programs: Path) -> None:
     assert child.process.poll() is not None
 
 
+def own_programs() -> set[str]:
+    """The numbers of those children of this process that are still about."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[1] == str(os.getpid()) and fields[0] != "Z":
+            found.add(stat.parent.name)
+    return found
+
+
+def test_wherever_the_time_of_a_probe_ends_no_program_slips_away(programs: Path) -> None:
+    before = own_programs()
+    for step in range(120):
+        system, run = System("/", 10.0), runner(programs, limit=0.01)
+        with system.probe("programs", 0.001 + step / 8000):
+            for _ in range(3):
+                run.result(run.start(["sleep", "300"]))
+        run.close()
+        assert own_programs() <= before, step
+
+
 def test_probe_notes_what_goes_wrong_and_goes_on() -> None:
     system = System()
     with system.probe("first", 3):
