@@ -45,8 +45,7 @@ def describe(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> t
     """Return the variables for one host, and what they cannot say: who owns what, and why something is left out."""
     found: Variables = {}
     notes: list[str] = []
-    for part in (_driver, _pytorch, _settings):
-        given, said = part(catalog, observed, today)
+    for given, said in (_driver(catalog, observed, today), _pytorch(catalog, observed, today), _settings(catalog, observed)):
         found.update(given)
         notes += said
     for name, component in _components.left(observed).items():
@@ -93,7 +92,8 @@ def _driver(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> tu
 
 def _pytorch(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> tuple[Variables, list[str]]:
     default = _request.DEFAULTS["pytorch_prefix"]
-    there = sorted((entry for entry in observed.get("pytorch") or [] if entry.get("torch")), key=lambda entry: (entry["path"] != default, entry["path"]))
+    there = [entry for entry in observed.get("pytorch") or [] if entry.get("torch")]
+    there.sort(key=lambda entry: (entry["path"] != default, entry["path"]))
     notes = [f"{entry['path']} has PyTorch {entry['torch']}, by {entry.get('owner') or 'nobody knows whom'}" for entry in there]
     for entry in there:
         asked: Variables = {"gpu_stack_pytorch": str(entry["torch"])}
@@ -106,7 +106,7 @@ def _pytorch(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> t
     return {}, notes
 
 
-def _settings(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> tuple[Variables, list[str]]:
+def _settings(catalog: dict[str, Any], observed: dict[str, Any]) -> tuple[Variables, list[str]]:
     found: Variables = {}
     notes: list[str] = []
     shell = ((observed.get("limits") or {}).get("memlock") or {}).get("shell")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible_collections.gpu.fleet.plugins.filter import resolve as filters
-from fixtures.nodes import bare, installed, job, request, resolve, satisfied
+from fixtures.nodes import bare, request, resolve, satisfied
 from fixtures.stack import TODAY, catalog
 
 GROUPS = {
