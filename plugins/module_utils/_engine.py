@@ -60,7 +60,7 @@ def sources() -> dict[str, bytes]:
 
 
 def write_engine(folder: str) -> None:
-    """Put the program beside the record; a transaction is finished by the release that began it."""
+    """Put the program beside the record, for this boot and the next."""
     path = os.path.join(folder, ENGINE)
     with zipfile.ZipFile(path + ".part", "w") as archive:
         for name, text in sorted(sources().items()):

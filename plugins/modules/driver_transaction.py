@@ -203,7 +203,6 @@ class DriverTransaction:
                 return {}
             services = _driver_prepare.running_units(self.params["services"])
             name = "%s to %s, %s" % (before["version"], wanted["version"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-            _engine.install(self.store.folder)
             self.store.write(_transaction.new(name, request, wanted, before, services))
         return self.finish()
 
@@ -216,8 +215,8 @@ class DriverTransaction:
     def finish(self) -> dict[str, t.Any]:
         """Let the service go on, and wait until it ends or waits itself."""
         if not _engine.active():
-            if not os.path.exists(_engine.UNIT_PATH):
-                _engine.install(self.store.folder)
+            # Also where it is installed: the program that stands there may be what failed.
+            _engine.install(self.store.folder)
             _engine.systemctl("start", _engine.UNIT)
         pause = 0.2
         while time.monotonic() < self.until:
