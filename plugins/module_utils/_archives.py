@@ -16,6 +16,7 @@ import glob
 import hashlib
 import os
 import re
+import tempfile
 import typing as t
 from urllib.parse import quote
 
@@ -83,12 +84,22 @@ class Archives:
     def download(self, versions: t.Dict[str, str], apt: _apt.Apt) -> None:
         """Fetch package files, all at once; where one is not to be had any more, the others one by one."""
         words = ["%s=%s" % item for item in versions.items()]
-        code, output = apt.download(words, self.folder)
-        if code and len(words) > 1:
+        output = self.fetch(words, apt)
+        if output and len(words) > 1:
             for word in words:
-                apt.download([word], self.folder)
-        elif code and not re.search(r"E: (Version|Unable to locate|Can't find)", output):
+                output = self.fetch([word], apt)
+        if output and not re.search(r"E: (Version|Unable to locate|Can't find)", output):
             raise _apt.Failed("apt-get download failed: %s" % _apt.complaint(output))
+
+    def fetch(self, words: t.List[str], apt: _apt.Apt) -> str:
+        """Fetch what apt can vouch for; returns what it says when it fails. It leaves half files where it was stopped."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            code, output = apt.download(words, folder)
+            if code:
+                return output or "apt-get ended with %d" % code
+            for name in os.listdir(folder):
+                os.replace(os.path.join(folder, name), os.path.join(self.folder, name))
+        return ""
 
     def check(self, sums: Sums) -> None:
         """See that every file of a set is here and unchanged; raises Failed."""
