@@ -3,16 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo demo-down test test-unit test-role test-soak lint bench mutants recordings lab-up lab-down docs dist clean
+.PHONY: help venv lock demo demo-down test test-unit test-role test-soak lint bench mutants recordings catalog-check lab-up lab-down docs dist clean
 SHELL := /bin/bash
 PYTHON := .venv/bin/python
 NODES ?= 2
 PROFILE ?= none
 LAB ?= default
 DIR ?= ../shared/cases/topology
+DAYS ?= 90
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## make .venv with the locked tools (a second call is instant)
 	@tools/bootstrap
@@ -26,7 +27,7 @@ demo-down: venv ## end the demo's lab
 test: venv ## everything: static checks, unit, hardware, role and whole-playbook tests
 	@$(PYTHON) tools/run_tests.py all
 
-test-unit: venv ## the tests that need no host (under a minute)
+test-unit: venv ## the tests that need no host (2 to 3 minutes)
 	@$(PYTHON) tools/run_tests.py unit
 
 test-role: venv ## molecule scenario of one role: make test-role ROLE=nvidia_driver
@@ -46,6 +47,9 @@ mutants: venv ## delete each task of a role in turn and see that a test notices:
 
 recordings: venv ## read recorded output with the parsers and compare: make recordings DIR=path (docs/recordings.md)
 	@$(PYTHON) tools/recordings.py "$(DIR)"
+
+catalog-check: venv ## name what the catalog holds past its date: out of support, or read at its source more than DAYS=90 days ago
+	@$(PYTHON) tools/catalog_check.py --days "$(DAYS)"
 
 lab-up: venv ## boot hosts: make lab-up NODES=2 PROFILE=h100-sxm8
 	@tests/lab/lab up --lab "$(LAB)" --nodes "$(NODES)" --profile "$(PROFILE)"

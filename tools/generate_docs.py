@@ -9,124 +9,27 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.catalog import load
 from tools.common import CHECKOUT, say
+from tools.compatibility import page, table
 
 sys.path.insert(0, str(CHECKOUT / "collections"))
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 
-VARS = CHECKOUT / "roles" / "gpu_stack" / "vars" / "main"
 NOTE = "<!-- Written by `make docs` from {source}; change it there. -->\n"
 # Markup of Ansible's documentation, as Markdown shows it.
 MARKUP = re.compile(r"\b[CVOEP]\(((?:\\.|[^)\\])*)\)")
 
 
-def catalog() -> dict[str, Any]:
-    """Return the catalog as the roles pass it to the resolver."""
-    variables: dict[str, Any] = {}
-    for path in sorted(VARS.glob("*.yml")):
-        variables.update(yaml.safe_load(path.read_text()) or {})
-    whole = variables["__gpu_stack_catalog"]
-    return {name: variables[value.strip("{} ")] if isinstance(value, str) else value for name, value in whole.items()}
-
-
-def table(titles: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return a Markdown table; a bar in a cell would end it."""
-    lines = [list(titles)]
-    lines.append(["---"] * len(lines[0]))
-    lines += [["" if cell is None else str(cell).replace("|", "\\|") for cell in row] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _sourced(entry: dict[str, Any]) -> str:
-    return f"{entry['source']}, {entry['date']}" + (" (unverified)" if entry.get("unverified") else "")
-
-
-def _platforms(known: dict[str, Any]) -> str:
-    rows = [
-        (f"{entry['distribution']} {entry['version']}", ", ".join(entry["architectures"]), entry.get("minimum_driver_branch", "any"), _sourced(entry))
-        for entry in known["platforms"].values()
-    ]
-    refused = [
-        (", ".join(entry["distributions"]), ", ".join(entry.get("versions") or ["all others"]), entry["reason"])
-        for entry in known["unsupported_platforms"]
-    ]
-    return (
-        "## Distributions\n\n"
-        + table(("distribution", "architectures", "oldest driver branch", "source"), rows)
-        + "\nRefused, with the reason:\n\n"
-        + table(("distribution", "versions", "reason"), refused)
-    )
-
-
-def _drivers(known: dict[str, Any]) -> str:
-    rows = [
-        (
-            entry["branch"], entry["type"], entry["end_of_life"], entry["cuda"], ", ".join(entry["flavours"]),
-            f"{entry['oldest_architecture']} to {entry['newest_architecture']}", ", ".join(map(str, entry["versions"])),
-            "yes" if entry["packaged"] else "not by this release", _sourced(entry),
-        )
-        for entry in known["driver_branches"]
-    ]  # fmt: skip
-    titles = ("branch", "support", "until", "CUDA", "kernel modules", "GPUs", "versions", "can be installed", "source")
-    archives = [
-        (name, ", ".join(release["version"] for release in entry["releases"]), ", ".join(entry["flavours"]), _sourced(entry))
-        for name, entry in known["distribution_drivers"].items()
-    ]
-    return (
-        "## Drivers\n\nNVIDIA's repository:\n\n"
-        + table(titles, rows)
-        + "\nThe distribution's archive (`nvidia_driver_source: distro`):\n\n"
-        + table(("platform", "versions", "kernel modules", "source"), archives)
-    )
-
-
-def _gpus(known: dict[str, Any]) -> str:
-    generations = [(entry["name"], ", ".join(entry["flavours"]), entry["compute_capability"]) for entry in known["architectures"]]
-    rows = [
-        (f"`{device}`", entry["model"], entry["architecture"], entry["compute_capability"], _sourced(entry))
-        for device, entry in known["gpus"].items()
-    ]
-    return (
-        "## GPUs\n\n"
-        + table(("generation", "kernel modules that drive it", "compute capability from"), generations)
-        + "\n"
-        + table(("PCI id", "model", "generation", "compute capability", "source"), rows)
-        + "\nA device id that is not here counts as one of the generation that its range was given to.\n"
-    )
-
-
-def _pytorch(known: dict[str, Any]) -> str:
-    builds = [
-        (f"`{entry['tag']}`", entry["cuda"], entry["minimum_driver"], entry["full_driver"], ", ".join(entry["capabilities"]))
-        for entry in known["builds"]
-    ]
-    releases = [
-        (entry["version"], entry["released"], ", ".join(entry["python"]), ", ".join(f"`{tag}`" for tag in entry["builds"]), _sourced(entry))
-        for entry in known["pytorch"]
-    ]
-    return (
-        "## PyTorch\n\n"
-        + table(("release", "of", "Python", "builds, the default first", "source"), releases)
-        + "\n"
-        + table(("build", "CUDA", "oldest driver", "driver that knows all of it", "compute capabilities"), builds)
-    )
-
-
 def compatibility() -> str:
     """Return docs/compatibility.md."""
-    known = catalog()
-    head = "# Compatibility: what goes with what\n\n" + NOTE.format(source="`roles/gpu_stack/vars/main`")
-    head += (
-        "\nThe resolver decides from these tables and from nothing else. A combination that they do not carry is refused before any host changes.\n"
-    )
-    return "\n".join((head, _platforms(known), _drivers(known), _gpus(known), _pytorch(known)))
+    return page(load(), NOTE.format(source="`roles/gpu_stack/vars/main`"))
 
 
 def _text(given: str | list[str]) -> str:

@@ -7,9 +7,15 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve
+import yaml
+from ansible import context
+from ansible.errors import AnsibleError
+from ansible.parsing.splitter import parse_kv
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve, _run_options, _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._consent import VARIABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
 
@@ -55,17 +61,50 @@ def with_fabrics(hosts: list[str], groups: dict[str, list[str]]) -> list[str]:
     return [host for host in groups.get("all", found) if host in found and host not in held]
 
 
+def run_options(inventories: list[str]) -> str:
+    """Return the options of this run that another one needs to meet the same hosts with the same wishes; consent is not among them."""
+    given = [_given(str(text)) for text in context.CLIARGS.get("extra_vars") or ()]
+    return _run_options.options(context.CLIARGS, inventories, given, VARIABLE)
+
+
+def _given(text: str) -> str | Mapping[str, Any]:
+    """Return what -e was given: the name of a file (@name), or variables."""
+    if text.startswith("@"):
+        return text
+    try:
+        found = yaml.safe_load(text) if text.lstrip().startswith(("{", "[")) else parse_kv(text)
+    except (yaml.YAMLError, AnsibleError):
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
 def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
-    """Return one line for each host whose plan is a refusal: what was seen, what is allowed, and which variable to set."""
+    """Return one line for each host without a plan that it should have: what was seen, what is allowed, and which variable to set.
+
+    Variables that nothing reads count, too: the plan was made without them, so it is not the one that was asked for.
+    """
     known = raw(hostvars)
     found = []
+    mistyped: dict[str, list[str]] = {}
     for host in hosts:
-        refusal = (known(host).get("__gpu_stack_plan") or {}).get("refusal")
-        if refusal:
+        mine = known(host)
+        for name in _variables.strangers(mine):
+            mistyped.setdefault(name, []).append(host)
+        refusal = (mine.get("__gpu_stack_plan") or {}).get("refusal")
+        seen = mine.get("__gpu_stack_observation") or {}
+        if seen.get("failed") and not seen.get("unreachable"):
+            found.append(f"{host}: it could not be observed, so it has no plan: {seen.get('msg') or 'no reason given'}")
+        elif refusal:
             advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
             nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
             found.append(f"{host}: {refusal['message']}.{advice}{nearest} [{refusal['rule']}]")
-    return found
+    return [_mistyped(name, named) for name, named in sorted(mistyped.items())] + found
+
+
+def _mistyped(name: str, hosts: list[str]) -> str:
+    """Return the line of a variable that nothing reads; one in a group's variables is one line, not one a host."""
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return f"{', '.join(hosts[:3])}{more}: {_variables.advice(name)}. [variable.unknown]"
 
 
 def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) -> list[str]:
@@ -91,5 +130,6 @@ class FilterModule:
             "plan_table": plan_table,
             "refusals": refusals,
             "resolve_stack": resolve_stack,
+            "run_options": run_options,
             "with_fabrics": with_fabrics,
         }

@@ -5,7 +5,7 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the modules of the collection, never this file, from outside of it.
 
-"""State of the NVIDIA driver: on disk, loaded, in user space, who made it, who uses it, and whether a boot is due."""
+"""State of the NVIDIA driver: on disk, loaded, in user space, and who uses it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ import os
 import re
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _jobs
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
-MODULE_FILE = re.compile(rb"^([^\n:]*/nvidia[a-z0-9-]*\.ko(?:\.[a-z]+)?):", re.M)
+MODULE_FILE = later(rb"^([^\n:]*/nvidia[a-z0-9-]*\.ko(?:\.[a-z]+)?):", re.M)
 # Debian's archive gives its builds a suffix; the driver's other modules are not the driver itself.
-MAIN_MODULE = re.compile(r"nvidia(?:-current|-tesla[a-z0-9-]*|-legacy[a-z0-9-]*)?$")
-PART_MODULE = re.compile(r"-(?:drm|modeset|uvm|peermem|fs)$")
-LOADED_MODULE = re.compile(r"(?:nvidia(?!fb|_wmi)\w*|gdrdrv)$")
-LIBRARY_VERSION = re.compile(r"libnvidia-ml\.so\.(\d+\.\d+(?:\.\d+)?)$")
+MAIN_MODULE = later(r"nvidia(?:-current|-tesla[a-z0-9-]*|-legacy[a-z0-9-]*)?$")
+PART_MODULE = later(r"-(?:drm|modeset|uvm|peermem|fs)$")
+LOADED_MODULE = later(r"(?:nvidia(?!fb|_wmi)\w*|gdrdrv)$")
+LIBRARY_VERSION = later(r"\.so\.(\d+\.\d+(?:\.\d+)?)$")
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
     "/usr/lib/x86_64-linux-gnu/nvidia/current", "/usr/lib/aarch64-linux-gnu/nvidia/current",
 )
-FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(?:-\d+)?$")
+FABRIC_PACKAGE = later(r"nvidia-fabric-?manager(?:-\d+)?$")
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 # Services that belong to the driver or watch it: they hold the device but are nobody's job.
@@ -52,7 +53,7 @@ def module_files(system: System) -> dict[str, str]:
 
 
 def parse_modinfo(text: str) -> dict[str, dict[str, str | None]]:
-    """C({file: {version, license, name}}) from what modinfo says about any number of files."""
+    """C({file: {version, license, name, signer}}) from what modinfo says about any number of files."""
     found: dict[str, dict[str, str | None]] = {}
     now: dict[str, str | None] = {}
     for line in text.splitlines():
@@ -60,7 +61,7 @@ def parse_modinfo(text: str) -> dict[str, dict[str, str | None]]:
         if not colon:
             continue
         if key == "filename":
-            now = found.setdefault(value.strip(), {"version": None, "license": None, "name": None})
+            now = found.setdefault(value.strip(), {"version": None, "license": None, "name": None, "signer": None})
         elif key in now and now[key] is None:
             now[key] = value.strip()
     return found
@@ -77,7 +78,9 @@ def on_disk(files: dict[str, str], described: dict[str, dict[str, str | None]]) 
     found = {}
     for kernel, path in files.items():
         about = described.get(path, {})
-        found[kernel] = {"version": about.get("version"), "flavour": flavour_of(about.get("license")), "path": path}
+        found[kernel] = {
+            "version": about.get("version"), "flavour": flavour_of(about.get("license")), "path": path, "signer": about.get("signer"),
+        }
     return found
 
 
@@ -95,25 +98,26 @@ def loaded(system: System) -> dict[str, str | None] | None:
     return None
 
 
-def user_space(system: System) -> str | None:
-    """Version of the library that nvidia-smi and CUDA programs load."""
+def library(system: System, name: str) -> str | None:
+    """Version of a library of the driver, such as C(libcuda), that programs load."""
     for folder in LIBRARY_FOLDERS:
-        match = LIBRARY_VERSION.search(system.real(folder + "/libnvidia-ml.so.1"))
-        if match and system.exists(folder + "/libnvidia-ml.so.1"):
+        path = "%s/%s.so.1" % (folder, name)
+        match = LIBRARY_VERSION.search(system.real(path))
+        if match and system.exists(path):
             return match.group(1)
     return None
 
 
-def owner(system: System, packages: dict[str, _software.Package] | None, library: str | None, modules: bool) -> str | None:
-    """Who put the driver here: absent, nvidia, distro, runfile, gpu-operator; None when packages are unknown."""
-    if system.exists("/run/nvidia/driver/usr"):
-        return "gpu-operator"
-    if packages is None:
-        return None
-    maker = _software.origin({name: package for name, package in packages.items() if package.version})
-    if library is None and not modules:
-        return maker or "absent"
-    return maker or "runfile"
+def user_space(system: System) -> str | None:
+    """Version of the library that nvidia-smi and programs that watch GPUs load."""
+    return library(system, "libnvidia-ml")
+
+
+def gsp_firmware(system: System) -> list[str]:
+    """The driver versions whose firmware for the GPU's own processor is there; a module loads none but its own version's."""
+    folder = "/lib/firmware/nvidia"
+    names = [name for name in system.names(folder) if re.match(r"\d{3}\.\d+(?:\.\d+)?$", name)]
+    return [name for name in names if any(part.startswith("gsp") for part in system.names("%s/%s" % (folder, name)))]
 
 
 def holders(system: System) -> list[dict[str, t.Any]] | None:
@@ -145,38 +149,10 @@ def holders(system: System) -> list[dict[str, t.Any]] | None:
             found.append({
                 "pid": int(pid),
                 "name": system.read("/proc/%s/comm" % pid, 64, True),
-                "unit": unit_of(system.read("/proc/%s/cgroup" % pid, 8192, True) or ""),
+                "unit": _jobs.unit_of(system.read("/proc/%s/cgroup" % pid, 8192, True) or ""),
                 "devices": sorted(devices),
             })
     if closed:
         system.problem("%d processes of other users could not be looked into" % closed, "holders")
         return None
     return sorted(found, key=lambda entry: t.cast(int, entry["pid"]))
-
-
-def unit_of(cgroup: str) -> str | None:
-    """The innermost systemd unit in the text of /proc/PID/cgroup."""
-    for line in cgroup.splitlines():
-        for part in reversed(line.split(":", 2)[-1].split("/")):
-            if part.endswith((".service", ".scope")):
-                return part
-    return None
-
-
-def reboot_reasons(system: System, kernel: str | None, driver: dict[str, t.Any]) -> list[dict[str, str]]:
-    """Only what is really pending, each as {id, seen}; a changed package alone is no reason."""
-    reasons = []
-    if system.exists("/run/reboot-required"):
-        asked = (system.read("/run/reboot-required.pkgs", quiet=True) or "no package named").split()
-        reasons.append({"id": "asked_by_packages", "seen": " ".join(sorted(set(asked)))})
-    kernels = [name[8:] for name in system.names("/boot") if name.startswith("vmlinuz-")]
-    if kernels and kernel in kernels:
-        newest = max(kernels, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
-        if newest != kernel:
-            reasons.append({"id": "newer_kernel", "seen": "running %s, installed %s" % (kernel, newest)})
-    now, disk = driver["loaded"], driver["on_disk"].get(kernel)
-    if now and disk and now["version"] and disk["version"] and now["version"] != disk["version"]:
-        reasons.append({"id": "other_module_loaded", "seen": "loaded %s, on disk %s" % (now["version"], disk["version"])})
-    if driver["nouveau_loaded"] and disk:
-        reasons.append({"id": "nouveau_loaded", "seen": "nouveau is loaded, nvidia %s is on disk" % disk["version"]})
-    return reasons

@@ -62,7 +62,9 @@ def secure_boot(system: System) -> bool | None:
 
 def scan(system: System) -> dict[str, t.Any]:
     """The group C(host)."""
-    release = os_release(system.read("/etc/os-release", quiet=True) or system.read("/usr/lib/os-release") or "")
+    release = os_release(system.read("/etc/os-release") or system.read("/usr/lib/os-release") or "")
+    if not release.get("ID"):
+        system.problem("os-release names no distribution")
     manager = None
     for name, program in (("apt", "/usr/bin/apt-get"), ("dnf", "/usr/bin/dnf")):
         if manager is None and system.exists(program):

@@ -18,13 +18,15 @@ import stat
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _python_env
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._software import Package
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 MOST_BYTES = 16 << 20
-ARMOR = re.compile(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
+PATHS = ("file", "directory", "keyring", "python_environment")
+ARMOR = later(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
 
 
 class Damaged(Exception):
@@ -183,23 +185,33 @@ def states(
     """The states of C(wanted); None for what could not be found out."""
     found: dict[str, dict[str, t.Any] | None] = {}
     for item in wanted:
-        kind, name = item["kind"], item["id"]
-        state: dict[str, t.Any] | None = None
-        if kind == "file":
-            state = file_state(system, name)
-        elif kind == "directory":
-            state = _entry(system, name)
-        elif kind == "keyring":
-            state = keyring_state(system, name)
-        elif kind == "package":
-            state = None if packages is None else {"version": packages[name].version if name in packages else None}
-        elif kind == "unit":
-            state = None if units is None else unit_state(units.get(name))
-        elif kind == "module":
-            state = module_state(system, name)
-        elif kind == "user":
-            state = user_state(system, name)
-        elif kind == "python_environment":
-            state = environment_state(system, name)
-        found["%s:%s" % (kind, name)] = state
+        name = "%s:%s" % (item["kind"], item["id"])
+        found[name] = None
+        try:
+            if item["kind"] in PATHS and not os.path.isabs(item["id"]):
+                raise ValueError("its id is no absolute path")
+            found[name] = _state(system, item["kind"], item["id"], packages, units)
+        except (OSError, ValueError) as error:
+            system.problem("%r cannot be looked at: %s" % (name, error))
     return found
+
+
+def _state(
+    system: System, kind: str, name: str, packages: dict[str, Package] | None, units: dict[str, dict[str, str]] | None
+) -> dict[str, t.Any] | None:
+    """The state of one thing."""
+    if kind == "package":
+        return None if packages is None else {"version": packages[name].version if name in packages else None}
+    if kind == "unit":
+        return None if units is None else unit_state(units.get(name))
+    return READERS[kind](system, name)
+
+
+READERS: t.Dict[str, t.Callable[[System, str], t.Optional[t.Dict[str, t.Any]]]] = {
+    "file": file_state,
+    "directory": _entry,
+    "keyring": keyring_state,
+    "module": module_state,
+    "user": user_state,
+    "python_environment": environment_state,
+}

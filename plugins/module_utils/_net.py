@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import struct
 import typing as t
+
+from ansible_collections.gpu.fleet.plugins.module_utils import _pci
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -22,6 +23,8 @@ RTM_NEWADDR, RTM_GETADDR = 20, 22
 NLM_REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 NLMSG_ERROR, NLMSG_DONE = 2, 3
+# What an interface shares with the RDMA device of its PCI function.
+FUNCTION = ("kernel_driver", "numa_node", "pcie", "physical_function", "virtual_functions", "virtual_functions_possible")
 
 
 def parse_addresses(data: bytes) -> tuple[dict[int, list[str]], bool]:
@@ -71,35 +74,70 @@ def default_interfaces(table: str) -> set[str]:
     return {row[0] for row in rows if len(row) > 7 and row[1] == "00000000" and row[7] == "00000000"}
 
 
-def scan(system: System, addresses: dict[int, list[str]]) -> list[dict[str, t.Any]]:
-    """All interfaces by name."""
+def bond(system: System, folder: str) -> dict[str, t.Any]:
+    """C({mode, members, active}) of a bond, the mode in the kernel's word; C(active) is None where all members carry traffic."""
+    words = (system.read(folder + "/bonding/mode", 64) or "").split()
+    return {
+        "mode": words[0] if words else None,
+        "members": (system.read(folder + "/bonding/slaves", 4096) or "").split(),
+        "active": system.read(folder + "/bonding/active_slave", 64, True) or None,
+    }
+
+
+def vlan_parent(system: System, folder: str, entries: set[str]) -> str | None:
+    """The interface that a VLAN is on; None for what is no VLAN."""
+    lower = sorted(name[6:] for name in entries if name.startswith("lower_"))
+    if len(lower) != 1 or "bonding" in entries or "bridge" in entries:
+        return None
+    return lower[0] if "DEVTYPE=vlan" in (system.read(folder + "/uevent", 4096, True) or "").split() else None
+
+
+def kind_of(system: System, folder: str, entries: set[str]) -> str:
+    """What an interface is, by what is in its folder."""
+    # ARPHRD_LOOPBACK
+    if system.number(folder + "/type") == 772:
+        return "loopback"
+    return "bond" if "bonding" in entries else "bridge" if "bridge" in entries else "physical" if "device" in entries else "virtual"
+
+
+def scan(system: System, addresses: dict[int, list[str]], nics: list[dict[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """All interfaces by name. What is known of a PCI function from its RDMA device is not read again."""
     defaults = default_interfaces(system.read("/proc/net/route", quiet=True) or "")
+    known = {nic["address"]: {key: nic[key] for key in FUNCTION} for nic in nics}
     interfaces = []
     for name in system.names(FOLDER):
         folder = "%s/%s" % (FOLDER, name)
-        if not system.exists(folder + "/ifindex"):
+        entries = set(system.names(folder))
+        if "ifindex" not in entries:
             # /sys/class/net also holds plain files such as bonding_masters.
             continue
-        device = system.real(folder + "/device").rsplit("/", 1)[-1] if system.exists(folder + "/device") else ""
-        if system.number(folder + "/type") == 772:
-            kind = "loopback"
-        elif system.exists(folder + "/bonding"):
-            kind = "bond"
-        elif system.exists(folder + "/bridge"):
-            kind = "bridge"
-        else:
-            kind = "physical" if device else "virtual"
+        device = system.real(folder + "/device").rsplit("/", 1)[-1] if "device" in entries else ""
+        address = device if _pci.ADDRESS.match(device) else None
+        function: dict[str, t.Any] = dict.fromkeys(FUNCTION)
+        if address:
+            function = known.get(address) or _pci.function(system, folder + "/device")
+        elif device:
+            function["kernel_driver"] = system.link(folder + "/device/driver")
         speed = system.number(folder + "/speed")
+        carrier = system.number(folder + "/carrier")
         index = system.number(folder + "/ifindex")
         interfaces.append({
             "name": name,
-            "type": kind,
-            "address": device if re.match(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", device) else None,
+            "type": kind_of(system, folder, entries),
+            "address": address,
             "mac": system.read(folder + "/address", 128, True) or None,
             "ipv4": addresses.get(index if index is not None else -1, []),
             "up": bool((system.number(folder + "/flags") or 0) & 1),
             "default_route": name in defaults,
             # -1 and 4294967295 mean unknown.
             "speed_mbps": speed if speed and 0 < speed < 0xFFFFFFFF else None,
+            # The kernel knows no carrier of an interface that is not up.
+            "carrier": bool(carrier) if carrier in (0, 1) else None,
+            "operstate": system.read(folder + "/operstate", 64, True) or None,
+            "mtu": system.number(folder + "/mtu"),
+            "master": system.link(folder + "/master") if "master" in entries else None,
+            "bond": bond(system, folder) if "bonding" in entries else None,
+            "vlan_parent": vlan_parent(system, folder, entries),
+            **function,
         })
     return interfaces

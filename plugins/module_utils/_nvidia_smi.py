@@ -13,25 +13,38 @@ import re
 import typing as t
 from xml.parsers import expat
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
 
-# What a driver says when it has nothing to say.
-NOTHING = ("", "n/a", "[n/a]", "none", "unknown error", "requested functionality has been deprecated")
-# No element can have this name.
-MIG_COUNT = "#mig_devices"
-BUS_ID = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
-GPU_HEADER = re.compile(r"\s*GPU (\d+): (.+?) \(UUID: (\S+?)\)")
-LINK = re.compile(r"\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)", re.I)
-PEER = re.compile(r"\s*Link (\d+): Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link \d+")
+# What a driver says when it has nothing to say, mostly between brackets in tables.
+NOTHING = (
+    "", "n/a", "none", "err!", "not supported", "not found", "unknown error", "insufficient permissions", "gpu is lost", "gpu requires reset",
+    "requested functionality has been deprecated",
+)
+BUS_ID = later(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
+GPU_LINE = later(r"\s*GPU (\d{1,4}): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
+MIG_LINE = later(r"\s*MIG (\S+)\s+Device\s+(\d{1,4}):(?:\s*\(UUID: (MIG-[^)\s]+)\))?")
+LINK = later(r"\s*Link (\d{1,4}): (?:(\d{1,9}(?:\.\d{1,9})?) GB/s|<?inactive>?)\s*$", re.I)
+# What was one of these before it was damaged.
+LIKE_ROW = later(r"\bMIG \d|^\|\s*\d")
+LIKE_LINK = later(r"\bLink \d|GB/s", re.I)
+PEER = later(r"\s*Link (\d{1,4}): Remote Device ([0-9A-Fa-f:]{7,16}\.[0-7]): Link \d{1,4}\s*$")
+# Rows of "mig -lgi" and "mig -lci", whose titles differ by generation: GPU, (GPU instance,) profile, its id, the instance's id, placement.
+GPU_INSTANCE = later(r"\|\s*(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4}):(\d{1,4})\s*\|\s*$")
+COMPUTE_INSTANCE = later(r"\|\s*(\d{1,4})\s+(\d{1,4})\s+MIG (\S+)\s+(\d{1,4})\s+(\d{1,4})(?:\s+(\d{1,4}):(\d{1,4}))?\s*\|\s*$")
 
 
 class Report(t.NamedTuple):
-    """C(gpus) holds one flat mapping a GPU: C(id) and the text of each leaf by its path, such as C(mig_mode/current_mig)."""
+    """C(gpus) holds one flat mapping a GPU: C(id) and the text of each leaf by its path, such as C(mig_mode/current_mig).
+
+    The leaves of MIG devices, which are many, are in C(mig) at the same place: a list of such mappings a GPU, with paths below C(mig_device).
+    """
 
     driver: t.Optional[str]
     cuda: t.Optional[str]
     attached: t.Optional[int]
     gpus: t.List[t.Dict[str, str]]
+    mig: t.List[t.List[t.Dict[str, str]]]
     damage: t.Optional[str]
 
 
@@ -39,30 +52,31 @@ def read_xml(text: str) -> Report:
     """Read C(nvidia-smi -q -x); a report that ends early keeps what came before."""
     top: dict[str, str] = {}
     gpus: list[dict[str, str]] = []
+    mig: list[list[dict[str, str]]] = []
     path: list[str] = []
     words: list[str] = []
-    now: dict[str, str] = top
-    inside = 0
+    # Where leaves go now, and the depth below which they belong there.
+    places: list[tuple[dict[str, str], int]] = [(top, 1)]
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal now, inside
         path.append(name)
         words.clear()
-        if name == "gpu" and not inside:
-            now = {"id": attributes.get("id", "")}
-            gpus.append(now)
-            inside = len(path)
-        elif name == "mig_device":
-            now[MIG_COUNT] = str(int(now.get(MIG_COUNT, "0")) + 1)
+        if name == "gpu" and len(places) == 1:
+            gpus.append({"id": attributes.get("id", "")})
+            mig.append([])
+            places.append((gpus[-1], len(path)))
+        elif name == "mig_device" and len(places) == 2:
+            mig[-1].append({})
+            places.append((mig[-1][-1], len(path)))
 
     def end(_name: str) -> None:
-        nonlocal now, inside
         value = "".join(words).strip()
         words.clear()
-        if value and "mig_device" not in path:
-            now.setdefault("/".join(path[inside or 1:]), value)
-        if len(path) == inside:
-            now, inside = top, 0
+        now, depth = places[-1]
+        if value:
+            now.setdefault("/".join(path[depth:]), value)
+        if len(places) > 1 and len(path) == depth:
+            places.pop()
         path.pop()
 
     parser = expat.ParserCreate()
@@ -75,24 +89,36 @@ def read_xml(text: str) -> Report:
     begin = text.find("<?xml")
     begin = begin if begin >= 0 else text.find("<nvidia_smi_log")
     try:
-        parser.Parse(text[begin:].encode("utf-8", "replace") if begin >= 0 else b"", True)
+        parser.Parse(without_clocks(text[begin:]).encode("utf-8", "replace") if begin >= 0 else b"", True)
     except expat.ExpatError as error:
         damage = str(error)
     attached = whole(top.get("attached_gpus"))
+    found = [place for place, gpu in enumerate(gpus) if BUS_ID.match(gpu["id"])]
+    known = {address_of(gpus[place]["id"]) for place in found}
     if damage is None and attached is not None and attached != len(gpus):
         damage = "%d GPUs announced, %d described" % (attached, len(gpus))
+    elif damage is None and len(known) != len(gpus):
+        damage = "%d GPUs described, %d of them with an address of their own" % (len(gpus), len(known))
     return Report(said(top.get("driver_version")), said(top.get("cuda_version")), attached,
-                  [gpu for gpu in gpus if BUS_ID.match(gpu["id"])], damage)
+                  [gpus[place] for place in found], [mig[place] for place in found], damage)
+
+
+def without_clocks(text: str) -> str:
+    """A report without its lists of hundreds of supported clocks: nobody asks for them, and they take most of the time to read."""
+    before, *parts = text.split("<supported_clocks>")
+    end = "</supported_clocks>"
+    return before + "".join(part.partition(end)[2] if end in part else "<supported_clocks>" + part for part in parts)
 
 
 def said(text: str | None) -> str | None:
     """The text, or None for the many ways of saying nothing."""
-    return None if text is None or text.strip().lower() in NOTHING else text.strip()
+    text = (text or "").strip()
+    return None if text.lower().strip("[]") in NOTHING else text
 
 
 def number(text: str | None) -> float | None:
     """C("700.00 W") is 700.0."""
-    found = re.match(r"\s*(-?\d+(?:\.\d+)?)\b", text or "")
+    found = re.match(r"\s*(-?\d{1,18}(?:\.\d{1,18})?)\b", text or "")
     return float(found.group(1)) if found else None
 
 
@@ -102,88 +128,82 @@ def whole(text: str | None) -> int | None:
 
 
 def yes(text: str | None) -> bool | None:
-    return {"yes": True, "no": False, "enabled": True, "disabled": False}.get((text or "").strip().lower())
+    return {"yes": True, "no": False, "enabled": True, "disabled": False, "true": True, "false": False,
+            "on": True, "off": False}.get((text or "").strip().lower())
 
 
-def gpu_facts(gpu: dict[str, str]) -> dict[str, t.Any]:
-    """What only the driver knows about one GPU, from its entry in a report of any driver generation."""
-    ecc = None
-    if yes(gpu.get("ecc_mode/current_ecc")) is not None:
-        kinds = ("dram_uncorrectable", "sram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded",
-                 "double_bit/total")
-        counts = {
-            span: [whole(gpu.get("ecc_errors/%s/%s" % (span, kind))) for kind in kinds] for span in ("volatile", "aggregate")
-        }
-        ecc = {
-            "mode": gpu["ecc_mode/current_ecc"].lower(),
-            "pending": (said(gpu.get("ecc_mode/pending_ecc")) or "").lower() or None,
-        }
-        for span, values in counts.items():
-            known = [value for value in values if value is not None]
-            ecc[span + "_uncorrected"] = sum(known) if known else None  # type: ignore[assignment]
-    remap = None
-    if yes(gpu.get("remapped_rows/remapped_row_pending")) is not None:
-        remap = {
-            "pending": yes(gpu.get("remapped_rows/remapped_row_pending")),
-            "failure": yes(gpu.get("remapped_rows/remapped_row_failure")),
-            "uncorrected": whole(gpu.get("remapped_rows/remapped_row_unc")),
-        }
-    fabric = None
-    if said(gpu.get("fabric/state")):
-        fabric = {
-            "state": gpu["fabric/state"],
-            "status": said(gpu.get("fabric/status")),
-            "clique": said(gpu.get("fabric/cliqueId")),
-            "cluster": said(gpu.get("fabric/clusterUuid")),
-        }
-    reasons = [
-        re.sub(r"^clocks_(event|throttle)_reasons?_", "", key.split("/")[1])
-        for key, value in gpu.items()
-        if re.match(r"clocks_(event|throttle)_reasons/", key) and value.lower() == "active"
-    ]
-    has_reasons = any(key.startswith(("clocks_event_reasons/", "clocks_throttle_reasons/")) for key in gpu)
-    power = None
-    for key in ("gpu_power_readings/current_power_limit", "gpu_power_readings/power_limit", "power_readings/enforced_power_limit",
-                "power_readings/power_limit"):
-        power = number(gpu.get(key)) if power is None else power
-    return {
-        "model": said(gpu.get("product_name")),
-        "uuid": said(gpu.get("uuid")),
-        "memory_mib": whole(gpu.get("fb_memory_usage/total")),
-        "minor": whole(gpu.get("minor_number")),
-        "ecc": ecc,
-        "row_remap": remap,
-        "mig_mode": (said(gpu.get("mig_mode/current_mig")) or "").lower() or None,
-        "mig_devices": int(gpu.get(MIG_COUNT, "0")),
-        "persistence_mode": yes(gpu.get("persistence_mode")),
-        "compute_mode": said(gpu.get("compute_mode")),
-        "clocks_event_reasons": reasons if has_reasons else None,
-        "power_limit_w": power,
-        "fabric": fabric,
-        "recovery_action": said(gpu.get("gpu_recovery_action")),
-    }
+def read_list(text: str) -> tuple[list[dict[str, t.Any]], list[str]]:
+    """Read C(nvidia-smi -L): GPUs as C({index, name, uuid, mig: [{index, profile, uuid}]}), and what is wrong with the text."""
+    gpus: list[dict[str, t.Any]] = []
+    problems: list[str] = []
+    for line in text.splitlines():
+        gpu, mig = GPU_LINE.match(line), MIG_LINE.match(line)
+        if gpu and (not gpu.group(3) or gpu.group(3).startswith("MIG-")):
+            problems.append("GPU %s has no UUID of its own: its line is damaged" % gpu.group(1))
+        elif gpu and any(known["uuid"] == gpu.group(3) and known["index"] == int(gpu.group(1)) for known in gpus):
+            problems.append("GPU %s is listed twice" % gpu.group(1))
+        elif gpu:
+            gpus.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3), "mig": []})
+        elif mig and gpus:
+            if any(known["index"] == int(mig.group(2)) for known in gpus[-1]["mig"]):
+                problems.append("GPU %d has MIG device %s twice: a line is lost" % (gpus[-1]["index"], mig.group(2)))
+            gpus[-1]["mig"].append({"index": int(mig.group(2)), "profile": mig.group(1), "uuid": mig.group(3)})
+        elif mig:
+            problems.append("a MIG device stands before any GPU")
+    return gpus, problems or ([] if gpus else ["no GPU in the text"])
 
 
-def by_address(report: Report) -> dict[str, dict[str, str]]:
-    return {address_of(gpu["id"]): gpu for gpu in report.gpus}
+def read_geometry(gpu_instances: str, compute_instances: str) -> dict[int, list[dict[str, t.Any]]] | None:
+    """Read C(nvidia-smi mig -lgi) and C(-lci): how each GPU is divided, by its number; None when a row cannot be read.
+
+    C({0: [{id, profile, profile_id, start, size, compute_instances: [the same, start and size None where not told]}]})
+    """
+    found: dict[int, list[dict[str, t.Any]]] = {}
+    for line in gpu_instances.splitlines():
+        row = GPU_INSTANCE.match(line)
+        if not row and LIKE_ROW.search(line):
+            return None
+        if row:
+            gpu, profile_id, number, first, size = (int(row.group(place)) for place in (1, 3, 4, 5, 6))
+            found.setdefault(gpu, []).append({
+                "id": number, "profile": row.group(2), "profile_id": profile_id, "start": first, "size": size, "compute_instances": [],
+            })
+    for line in compute_instances.splitlines():
+        row = COMPUTE_INSTANCE.match(line)
+        parent = row and next((entry for entry in found.get(int(row.group(1)), []) if entry["id"] == int(row.group(2))), None)
+        if LIKE_ROW.search(line) and not parent:
+            return None
+        if row and parent:
+            parent["compute_instances"].append({
+                "id": int(row.group(5)), "profile": row.group(3), "profile_id": int(row.group(4)),
+                "start": whole(row.group(6)), "size": whole(row.group(7)),
+            })
+    return found
 
 
 def read_nvlink(text: str) -> dict[int, dict[str, t.Any]]:
-    """Read C(nvidia-smi nvlink -s): C({index: {name, uuid, links: [{link, active, rate_gbs}], message}})."""
+    """Read C(nvidia-smi nvlink -s): C({index: {name, uuid, links: [{link, active, rate_gbs}], message, whole}}).
+
+    C(whole) is false where lines are damaged or those of another GPU, whose title is lost, follow.
+    """
     found: dict[int, dict[str, t.Any]] = {}
     now: dict[str, t.Any] | None = None
     for line in text.splitlines():
-        header = GPU_HEADER.match(line)
+        header = GPU_LINE.match(line)
         if header:
-            now = {"name": header.group(2), "uuid": header.group(3), "links": [], "message": None}
-            found[int(header.group(1))] = now
+            now = None
+            if header.group(3):
+                now = {"name": header.group(2), "uuid": header.group(3), "links": [], "message": None, "whole": True}
+                found[int(header.group(1))] = now
             continue
         if now is None:
             continue
         link = LINK.match(line)
-        if link:
+        if (link and (now["message"] or int(link.group(1)) in (other["link"] for other in now["links"]))) or (not link and LIKE_LINK.search(line)):
+            now["whole"] = False
+        elif link:
             rate = float(link.group(2)) if link.group(2) else None
-            now["links"].append({"link": int(link.group(1)), "active": rate is not None, "rate_gbs": rate, "peer": None})
+            now["links"].append({"link": int(link.group(1)), "active": rate is not None, "rate_gbs": rate})
         elif line.strip() and now["message"] is None:
             now["message"] = line.strip()
     return found
@@ -194,9 +214,14 @@ def read_peers(text: str) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     now: dict[int, str] = {}
     for line in text.splitlines():
-        header, peer = GPU_HEADER.match(line), PEER.match(line)
+        header, peer = GPU_LINE.match(line), PEER.match(line)
         if header:
-            now = found.setdefault(header.group(3), {})
+            now = found.setdefault(header.group(3), {}) if header.group(3) else {}
+        elif peer and int(peer.group(1)) in now:
+            # The title of another GPU is lost.
+            now = {}
         elif peer:
             now[int(peer.group(1))] = address_of(peer.group(2))
+        elif "GPU " in line:
+            now = {}
     return found

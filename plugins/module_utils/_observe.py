@@ -14,13 +14,15 @@ import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _host,
-    _managed,
+    _observe_boot,
+    _observe_cdi,
     _observe_driver,
     _observe_hardware,
     _observe_smi,
     _observe_software,
     _software,
 )
+from ansible_collections.gpu.fleet.plugins.module_utils._apart import Outcome, Tell, work_apart
 from ansible_collections.gpu.fleet.plugins.module_utils._runner import Child, Result, Runner
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -28,19 +30,26 @@ SCHEMA = 1
 SUBSETS = ("hardware", "driver", "software", "managed")
 # Parts by when they collect: files first, while programs run; then what programs answer; and last what hangs on a sick host.
 FIRST = (("hardware", _observe_hardware),)
-NEXT = (("driver", _observe_driver), ("software", _observe_software))
-LAST = (("driver", _observe_smi),)
+NEXT = (("driver", _observe_driver), ("driver", _observe_boot), ("software", _observe_software))
+LAST = (("driver", _observe_smi), ("software", _observe_cdi))
+# Each field is told for itself under this and its name.
+FACT = "fact "
 RECORD = "/var/lib/gpu_fleet/verification.json"
 FIELDS = (
-    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "driver", "volatile",
-    "pytorch", "cuda", "nccl", "limits", "busy", "managed", "record",
+    "boot_id", "host", "gpus", "nvswitches", "nics", "interfaces", "accelerators_other", "topology", "pcie_bridges", "iommu",
+    "numa_nodes", "driver", "updates", "volatile", "pytorch", "conda", "cuda", "cudnn", "nccl", "containers", "dcgm", "limits",
+    "owners", "busy", "managed", "record",
 )
 
 
 class Observation:
     """Keeps the programs that were started, what all parts need, and the facts found so far."""
 
-    def __init__(self, system: System, runner: Runner, subsets: t.Set[str], managed: t.List[t.Dict[str, str]], limit: float) -> None:
+    def __init__(
+        self, system: System, runner: Runner, subsets: t.Set[str], managed: t.List[t.Dict[str, str]], limit: float,
+        tell: Tell = lambda _kind, _value: None,
+    ) -> None:
+        self.tell = tell
         self.system = system
         self.runner = runner
         self.subsets = subsets
@@ -63,14 +72,18 @@ class Observation:
         """Start a program; C(answer) gives what it said."""
         self.children[name] = self.runner.start(argv)
 
-    def answer(self, name: str) -> Result | None:
-        """The answer of a program; a missing or bad one is a problem."""
+    def answer(self, name: str, empty: t.Pattern[str] | None = None) -> Result | None:
+        """The answer of a program; a missing or bad one is a problem, unless what it printed is C(empty): then there is nothing to tell."""
         if name not in self.children:
             return None
         result = self.runner.result(self.children[name])
-        if result.rc != 0:
-            self.system.problem(result.complaint, {"nvlink": "nvidia-smi nvlink", "nvlink -R": "nvidia-smi nvlink"}.get(name, name))
+        if result.rc != 0 and not (empty and empty.search(result.out)):
+            self.system.problem(result.complaint, name)
         return result
+
+    def own(self, **owners: t.Optional[str]) -> None:
+        """Add components to C(owners), which several groups fill in."""
+        self.facts["owners"] = {**(self.facts["owners"] or {}), **owners}
 
     def parts(self, known: t.Tuple[t.Tuple[str, t.Any], ...]) -> list[t.Any]:
         """Those parts whose group was asked for."""
@@ -80,7 +93,7 @@ class Observation:
         """Start every program that will be needed; none of them is waited for here."""
         for part in self.parts(FIRST + NEXT + LAST):
             part.start(self)
-        if self.subsets & {"driver", "managed"}:
+        if self.subsets & {"driver", "software", "managed"}:
             dpkg = self.runner.find(_software.DPKG[0]) is not None
             self.ask("packages", _software.DPKG if dpkg else _software.RPM)
         if self.subsets - {"hardware"}:
@@ -94,11 +107,17 @@ class Observation:
         with self.probe("packages"):
             answer = self.answer("packages")
             if answer is not None and answer.rc == 0:
-                self.packages = _software.parse_packages(answer.out)
+                damage = _software.damage(answer.out)
+                if damage:
+                    self.system.problem(damage)
+                else:
+                    self.packages = _software.parse_packages(answer.out)
         with self.probe("systemd"):
             answer = self.answer("systemd")
             if answer is not None and answer.rc == 0:
                 self.units = _software.parse_units(answer.out, self.unit_names)
+                if self.units is None:
+                    self.system.problem("systemctl did not answer about the units that it was asked for")
 
     def run(self) -> dict[str, t.Any]:
         system, facts = self.system, self.facts
@@ -109,31 +128,85 @@ class Observation:
         self.start()
         for part in self.parts(FIRST):
             part.collect(self)
+        self.tell_all()
         self.common()
         for part in self.parts(NEXT):
             part.collect(self)
+            self.tell_all()
         if "managed" in self.subsets:
             with self.probe("managed"):
-                facts["managed"] = _managed.states(system, self.managed, self.packages, self.units)
+                facts["managed"] = self.managed_states()
         with self.probe("record"):
             text = system.read(RECORD)
-            facts["record"] = json.loads(text) if text else None
+            record = json.loads(text) if text else None
+            if isinstance(record, (dict, type(None))):
+                facts["record"] = record
+            else:
+                system.problem("%s holds no mapping" % RECORD)
         for part in self.parts(LAST):
             part.collect(self)
         return facts
 
+    def managed_states(self) -> dict[str, t.Any]:
+        """The states of the things asked for; without one their reader is not even loaded."""
+        if not self.managed:
+            return {}
+        from ansible_collections.gpu.fleet.plugins.module_utils import _managed
 
-def observe(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float, root: str = "/") -> dict[str, t.Any]:
+        return _managed.states(self.system, self.managed, self.packages, self.units)
+
+    def tell_all(self) -> None:
+        """What is known so far, for whoever has to do with it in case the rest never comes."""
+        self.tell("problems", self.system.problems)
+        for key, value in self.facts.items():
+            self.tell(FACT + key, value)
+
+
+def chosen(names: t.Sequence[str]) -> set[str]:
+    """Groups that C(gather_subset) asks for; without a name that asks for something it is all but those left out."""
+    known = ("all", "min", *SUBSETS)
+    for name in names:
+        if name not in known and name not in ["!" + group for group in ("all", *SUBSETS)]:
+            raise ValueError("gather_subset has no group %r; there are %s, and each but min with ! before it" % (name, ", ".join(known)))
+    wanted = [name for name in names if not name.startswith("!")] or ["all"]
+    left_out = {group for name in names if name.startswith("!") for group in (SUBSETS if name == "!all" else (name[1:],))}
+    return {group for name in wanted for group in (SUBSETS if name == "all" else (name,))} - left_out - {"min"}
+
+
+def observe_apart(subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float) -> dict[str, t.Any]:
+    """The same as C(observe), at the end of the time also when the observation is stuck in what nothing can interrupt."""
+    def work(tell: Tell) -> None:
+        observe(subsets, managed, timeout - min(0.3, timeout / 10), probe_timeout, tell=tell)
+
+    return assembled(work_apart(work, timeout))
+
+
+def assembled(outcome: Outcome) -> dict[str, t.Any]:
+    """The facts that an observation told, as far as it came."""
+    told = outcome.told
+    if "raised" in told:
+        raise RuntimeError(told["raised"])
+    problems = list(told.get("problems", []))
+    if outcome.failure:
+        problems.append({"probe": told.get("probe", "host"), "reason": outcome.failure})
+    return {**{key: told.get(FACT + key) for key in FIELDS}, "schema": SCHEMA, "problems": problems}
+
+
+def observe(
+    subsets: t.Set[str], managed: t.List[t.Dict[str, str]], timeout: float, probe_timeout: float, root: str = "/",
+    tell: Tell = lambda _kind, _value: None,
+) -> dict[str, t.Any]:
     """Everything there is to say about the host; never raises for what the host is or lacks."""
-    system = System(root, timeout)
+    system = System(root, timeout, tell)
     # Programs must be done before the end, so that what comes from files is there even when all of them hang.
     reserve = min(1.0, timeout / 4)
-    runner = Runner(lambda: max(0.0, system.remaining() - reserve), probe_timeout)
-    observation = Observation(system, runner, subsets, managed, probe_timeout)
+    runner = Runner(lambda: max(0.0, system.remaining() - reserve), probe_timeout, tell=tell)
+    observation = Observation(system, runner, subsets, managed, probe_timeout, tell)
     try:
         facts = observation.run()
     finally:
         runner.close()
+    observation.tell_all()
     facts["schema"] = SCHEMA
     facts["problems"] = system.problems
     return facts

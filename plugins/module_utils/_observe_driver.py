@@ -5,13 +5,13 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the modules of the collection, never this file, from outside of it.
 
-"""The group C(driver): the driver's packages, modules, libraries and services, who uses it, and whether a boot is due."""
+"""The group C(driver): the driver's packages, modules, libraries and services, and who uses it."""
 
 from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _jobs, _modprobe, _owners, _software
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
@@ -30,22 +30,28 @@ def collect(seen: Observation) -> None:
     """Fill in C(driver) and C(busy)."""
     system, packages, units = seen.system, seen.packages, seen.units
     driver: dict[str, t.Any] = dict.fromkeys((
-        "packages", "owner", "flavour", "on_disk", "loaded", "loaded_modules", "user_space", "nouveau_loaded", "fabric_manager",
-        "persistence", "holders", "reboot_reasons",
+        "packages", "owner", "flavour", "on_disk", "loaded", "loaded_modules", "user_space", "libcuda", "gsp_firmware", "nouveau_loaded", "rivals",
+        "kept_out", "module_options", "kernel_options", "kernels", "next_boot", "dkms", "dkms_key", "fabric_manager", "persistence", "holders",
+        "nic_settings", "reboot_reasons",
     ))
     seen.facts["driver"] = driver
     with seen.probe("driver"):
         modinfo = seen.answer("modinfo")
-        driver["on_disk"] = _driver.on_disk(seen.module_files, _driver.parse_modinfo(modinfo.out if modinfo else ""))
+        described = _driver.parse_modinfo(modinfo.out if modinfo else "")
+        driver["on_disk"] = _driver.on_disk(seen.module_files, described)
+        silent = sorted(set(seen.module_files.values()) - set(described)) if modinfo is not None and modinfo.rc == 0 else []
+        if silent:
+            system.problem("modinfo says nothing of %s" % ", ".join(silent), "modinfo")
         driver["loaded"] = _driver.loaded(system)
         names = system.names("/sys/module")
         driver["loaded_modules"] = [name for name in names if _driver.LOADED_MODULE.match(name)]
         driver["nouveau_loaded"] = "nouveau" in names
+        driver["rivals"] = _modprobe.rivals(system)
         driver["user_space"] = _driver.user_space(system)
+        driver["libcuda"] = _driver.library(system, "libcuda")
         disk = driver["on_disk"].get(seen.kernel) or {}
         driver["flavour"] = disk.get("flavour") or (driver["loaded"] or {}).get("flavour")
-        driver["owner"] = _driver.owner(system, packages, driver["user_space"], bool(seen.module_files) or driver["loaded"] is not None)
-        driver["reboot_reasons"] = _driver.reboot_reasons(system, seen.kernel, driver)
+        driver["owner"] = _owners.driver(system, packages, driver["user_space"], bool(seen.module_files) or driver["loaded"] is not None)
     if packages is not None:
         driver["packages"] = [
             {"name": name, "version": package.version, "held": package.held}
@@ -67,5 +73,6 @@ def collect(seen: Observation) -> None:
     with seen.probe("holders"):
         driver["holders"] = _driver.holders(system)
         if driver["holders"] is not None:
+            _jobs.attribute(system, driver["holders"])
             jobs = [entry for entry in driver["holders"] if entry["unit"] not in _driver.OWN_UNITS]
-            seen.facts["busy"] = {"jobs": jobs, "holders": len(driver["holders"])}
+            seen.facts["busy"] = {"jobs": jobs + _jobs.waiting(system, driver["holders"]), "holders": len(driver["holders"])}

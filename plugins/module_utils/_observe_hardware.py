@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _net, _observe_smi, _pci, _rdma
+from ansible_collections.gpu.fleet.plugins.module_utils import _iommu, _net, _numa, _observe_smi, _pci, _pcie, _rails, _rdma, _vpd
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
@@ -22,16 +22,37 @@ def start(seen: Observation) -> None:
 
 
 def collect(seen: Observation) -> None:
-    """Fill in C(gpus), C(nvswitches), C(accelerators_other), C(nics), C(interfaces), and C(topology)."""
+    """Fill in everything of the group; what one step cannot find out costs the next ones nothing but what rests on it."""
     system, facts = seen.system, seen.facts
+    with seen.probe("numa"):
+        facts["numa_nodes"] = _numa.scan(system)
     with seen.probe("pci"):
         facts.update(_pci.scan(system))
         for gpu in facts["gpus"]:
-            gpu.update(dict.fromkeys(_observe_smi.FIELDS))
+            gpu["memory_node"] = _numa.memory_node(system, gpu["address"])
+            gpu.update(dict.fromkeys((*_pcie.SETTINGS, "iommu_group", "iommu_type", *_observe_smi.FIELDS)))
     with seen.probe("rdma"):
         facts["nics"] = _rdma.scan(system)
+        for nic in facts["nics"]:
+            nic.update(dict.fromkeys((*_pcie.SETTINGS, "bond", "nvlink_bridge")), bond_addresses=[])
     with seen.probe("interfaces"):
-        facts["interfaces"] = _net.scan(system, _net.ask_addresses())
+        facts["interfaces"] = _net.scan(system, _net.ask_addresses(), facts["nics"] or [])
+        _rdma.join_bonds(facts["nics"] or [], facts["interfaces"])
+    with seen.probe("iommu"):
+        facts["iommu"] = _iommu.scan(system, facts["gpus"] or [])
+    if facts["gpus"] is not None and facts["nics"] is not None:
+        _paths(seen, facts["gpus"], facts["nics"])
+
+
+def _paths(seen: Observation, gpus: list[dict[str, t.Any]], nics: list[dict[str, t.Any]]) -> None:
+    """What lies between GPUs and NICs."""
+    system, facts = seen.system, seen.facts
     with seen.probe("topology"):
-        if facts["gpus"] is not None and facts["nics"] is not None:
-            facts["topology"] = _pci.topology(system, facts["gpus"], facts["nics"])
+        facts["topology"] = _pci.topology(system, gpus, nics, facts["numa_nodes"] or [])
+    with seen.probe("pcie"):
+        facts["pcie_bridges"] = _pcie.scan(system, gpus, nics if gpus else [])
+    with seen.probe("vpd"):
+        _vpd.mark(system, facts)
+    with seen.probe("rails"):
+        if facts["topology"] is not None:
+            facts["topology"]["rails"] = _rails.rails(gpus, nics, facts["topology"])

@@ -27,7 +27,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import said
 from ansible_collections.gpu.fleet.plugins.module_utils._pci import address_of
-from ansible_collections.gpu.fleet.plugins.module_utils._rdma import natural, rate
+from ansible_collections.gpu.fleet.plugins.module_utils._ports import rate
+from ansible_collections.gpu.fleet.plugins.module_utils._rdma import natural
 
 READERS: dict[str, t.Callable[[str], dict[str, t.Any]]] = {
     "ib": _parse_ib.read,

@@ -15,35 +15,19 @@ import typing as t
 from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi
 from ansible_collections.gpu.fleet.plugins.module_utils._parse_text import PROMPT, lines, plain, unique
 
-GPU_LISTED = re.compile(r"\s*GPU (\d+): (\S.*?)\s*(?:\(UUID: ([^)\s]*)\)?|$)")
-MIG_LISTED = re.compile(r"\s*MIG (\S+)\s+Device\s+(\d+):")
 GPU_QUERIED = re.compile(r"(\s*)GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 QUERY_FIELD = re.compile(r"[a-z][A-Za-z0-9_.]*(?: \[[^\]]+\])?$")
 
 
 def read_list(text: str) -> dict[str, t.Any]:
     """Read C(nvidia-smi -L); MIG devices are told by their profiles and are no GPUs."""
-    gpus: list[dict[str, t.Any]] = []
-    problems: list[str] = []
-    for line in lines(text):
-        gpu = GPU_LISTED.match(line)
-        mig = MIG_LISTED.match(line)
-        if gpu and (not gpu.group(3) or gpu.group(3).startswith("MIG-")):
-            problems.append("GPU %s has no UUID of its own: its line is damaged" % gpu.group(1))
-        elif gpu and any(known["uuid"] == gpu.group(3) and known["index"] == int(gpu.group(1)) for known in gpus):
-            problems.append("GPU %s is listed twice" % gpu.group(1))
-        elif gpu:
-            gpus.append({"index": int(gpu.group(1)), "name": gpu.group(2), "uuid": gpu.group(3), "mig": []})
-        elif mig and gpus:
-            gpus[-1]["mig"].append(mig.group(1))
-        elif mig:
-            problems.append("a MIG device stands before any GPU")
+    gpus, problems = _nvidia_smi.read_list("\n".join(lines(text)))
     return {
         "gpus": len(gpus),
         "names": unique(gpu["name"] for gpu in gpus),
-        "mig_profiles": [profile for gpu in gpus for profile in gpu["mig"]],
+        "mig_profiles": [mig["profile"] for gpu in gpus for mig in gpu["mig"]],
         "devices": gpus,
-        "problems": problems or ([] if gpus else ["no GPU in the text"]),
+        "problems": problems,
     }
 
 
@@ -129,7 +113,7 @@ def read_xml(text: str) -> dict[str, t.Any]:
         "bus": [gpu["id"] for gpu in report.gpus],
         "names": unique(gpu["product_name"] for gpu in report.gpus if "product_name" in gpu),
         "mig": [gpu.get("mig_mode/current_mig") for gpu in report.gpus],
-        "mig_devices": [int(gpu.get(_nvidia_smi.MIG_COUNT, "0")) for gpu in report.gpus],
+        "mig_devices": [len(devices) for devices in report.mig],
         "fabric": each("fabric/state"),
         "clique": each("fabric/cliqueId"),
         "cluster": each("fabric/clusterUuid"),

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils import _numa
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -29,6 +32,7 @@ GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4,
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # What the width of a link reads as when its device answers nothing but ones.
 ALL_ONES = 63
+ADDRESS = later(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 NEARNESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
@@ -59,6 +63,19 @@ def link(system: System, folder: str) -> dict[str, int | None]:
         "width": width("current_link_width"),
         "max_generation": generation("max_link_speed"),
         "max_width": width("max_link_width"),
+    }
+
+
+def function(system: System, folder: str) -> dict[str, t.Any]:
+    """What interfaces and RDMA devices have in common as PCI functions."""
+    physical = system.link(folder + "/physfn")
+    return {
+        "kernel_driver": system.link(folder + "/driver"),
+        "numa_node": numa_node(system, folder),
+        "pcie": link(system, folder),
+        "physical_function": physical if physical and ADDRESS.match(physical) else None,
+        "virtual_functions": system.number(folder + "/sriov_numvfs"),
+        "virtual_functions_possible": system.number(folder + "/sriov_totalvfs"),
     }
 
 
@@ -132,10 +149,11 @@ def path_type(one: list[str], two: list[str], node_one: int | None, node_two: in
     return "NODE" if node_one == node_two else "SYS"
 
 
-def topology(system: System, gpus: list[dict[str, t.Any]], nics: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+def topology(
+    system: System, gpus: list[dict[str, t.Any]], nics: list[dict[str, t.Any]], nodes: list[dict[str, t.Any]]
+) -> dict[str, t.Any]:
     """Paths GPU-GPU and GPU-NIC by PCI address and NIC name, and the NICs nearest to each GPU."""
-    nodes = [name for name in system.names("/sys/devices/system/node") if name[:4] == "node" and name[4:].isdigit()]
-    only = int(nodes[0][4:]) if len(nodes) == 1 else None
+    only = _numa.only_node(nodes)
 
     def place(device: dict[str, t.Any]) -> tuple[list[str], int | None]:
         node = device["numa_node"]
@@ -164,4 +182,4 @@ def topology(system: System, gpus: list[dict[str, t.Any]], nics: list[dict[str, 
         nearest[address] = [name for name, entry in gpu_nic[address].items() if best and entry["path"] == best]
     if unknown:
         system.problem("the host does not say where its PCI devices sit: %d paths are unknown" % unknown)
-    return {"gpu_gpu": gpu_gpu, "gpu_nic": gpu_nic, "nearest_nics": nearest}
+    return {"gpu_gpu": gpu_gpu, "gpu_nic": gpu_nic, "nearest_nics": nearest, "rails": None}

@@ -12,24 +12,12 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _pci
+from ansible_collections.gpu.fleet.plugins.module_utils import _pci, _ports
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 FOLDER = "/sys/class/infiniband"
-
-
-def rate(text: str | None) -> float | None:
-    """C("400 Gb/sec (4X NDR)") is 400 Gb/s."""
-    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*(?:Gb/sec|Gb/s|$)", text or "")
-    value = float(found.group(1)) if found else None
-    return int(value) if value is not None and value.is_integer() else value
-
-
-def word(text: str | None) -> str | None:
-    """C("4: ACTIVE") is ACTIVE."""
-    return text.rsplit(":", 1)[-1].strip() or None if text else None
 
 
 def natural(name: str) -> list[t.Any]:
@@ -38,30 +26,41 @@ def natural(name: str) -> list[t.Any]:
 
 
 def scan(system: System) -> list[dict[str, t.Any]]:
-    """All RDMA devices in the natural order of their names; values of the first port."""
+    """All RDMA devices in the natural order of their names; a device's own state is that of its first port."""
     nics = []
     for name in sorted(system.names(FOLDER), key=natural):
         folder = "%s/%s" % (FOLDER, name)
         device = folder + "/device"
         bus = system.real(device).rsplit("/", 1)[-1]
-        on_pci = re.match(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", bus) is not None
-        ports = system.names(folder + "/ports")
-        port = "%s/ports/%s" % (folder, ports[0] if ports else "1")
+        ports = _ports.scan(system, folder)
+        first = ports[0] if ports else {}
         nics.append({
             "name": name,
-            "address": bus if on_pci else None,
+            "address": bus if _pci.ADDRESS.match(bus) else None,
             "vendor_id": (system.read(device + "/vendor", 16, True) or "").replace("0x", "") or None,
             "device_id": (system.read(device + "/device", 16, True) or "").replace("0x", "") or None,
-            "link_layer": system.read(port + "/link_layer", 64),
-            "state": word(system.read(port + "/state", 64)),
-            "physical_state": word(system.read(port + "/phys_state", 64)),
-            "rate_gbps": rate(system.read(port + "/rate", 64)),
+            **{key: first.get(key) for key in ("link_layer", "state", "physical_state", "rate_gbps")},
+            "ports": ports,
             "netdevs": system.names(device + "/net"),
-            "numa_node": _pci.numa_node(system, device),
             "cpus": system.read(device + "/local_cpulist", 4096, True) or None,
             "virtual_function": system.exists(device + "/physfn"),
-            "node_guid": system.read(folder + "/node_guid", 64, True) or None,
+            **{key: system.read("%s/%s" % (folder, key), 64, True) or None for key in ("node_guid", "sys_image_guid", "hca_type", "board_id")},
             "firmware": system.read(folder + "/fw_ver", 64, True) or None,
-            "pcie": _pci.link(system, device),
+            **_pci.function(system, device),
         })
     return nics
+
+
+def join_bonds(nics: list[dict[str, t.Any]], interfaces: list[dict[str, t.Any]]) -> None:
+    """Give each NIC C(bond) and C(bond_addresses): the bond of its interface, and where the members of that bond are.
+
+    An RDMA device over a bond (mlx5_bond_0) has the address of one of its ports only; its GIDs belong to the bond.
+    """
+    by_name = {entry["name"]: entry for entry in interfaces}
+    for nic in nics:
+        names = [*nic["netdevs"], *(gid["netdev"] for port in nic["ports"] for gid in port["gids"] if gid["netdev"])]
+        own = [name for name in names if name in by_name]
+        bonds = [name for entry in own for name in (entry, by_name[entry]["master"]) if (by_name.get(name) or {}).get("bond")]
+        nic["bond"] = bonds[0] if bonds else None
+        members = by_name[bonds[0]]["bond"]["members"] if bonds else []
+        nic["bond_addresses"] = sorted({by_name[name]["address"] for name in members if (by_name.get(name) or {}).get("address")})

@@ -40,6 +40,18 @@ class Result(t.NamedTuple):
         return text if self.failure else "exit status %s: %s" % (self.rc, text)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> t.Iterator[None]:
+    """The limit of a probe (see C(System.probe)) strikes after the body, not within: a program must not slip away between its start and our list."""
+    begin = time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begin)), interval)
+
+
 class Child:
     """One running program and what it has said so far."""
 
@@ -56,7 +68,13 @@ class Child:
 class Runner:
     """Starts programs and collects their answers; C(remaining) gives the seconds left for everything."""
 
-    def __init__(self, remaining: t.Callable[[], float], limit: float = 3.0, search: str | None = None) -> None:
+    def __init__(
+        self, remaining: t.Callable[[], float], limit: float = 3.0, search: str | None = None,
+        tell: t.Callable[[str, t.Any], None] = lambda _kind, _value: None,
+    ) -> None:
+        self._tell = tell
+        # Seconds to wait in all for killed children to be gone.
+        self._patience = 0.3
         self._remaining = remaining
         self._limit = limit
         self._search = search or SEARCH
@@ -83,10 +101,15 @@ class Runner:
         if seconds <= 0:
             child.failure = "not run: the time of the whole observation was used up"
             return child
+        with uninterrupted():
+            self._start(child, [path, *argv[1:]])
+        return child
+
+    def _start(self, child: Child, argv: list[str]) -> None:
         try:
             # Ansible's run_command waits without a limit, also for a child that cannot be killed.
             child.process = subprocess.Popen(  # pylint: disable=ansible-bad-function
-                [path, *argv[1:]],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -96,14 +119,14 @@ class Runner:
             )
         except (OSError, ValueError) as error:
             child.failure = "cannot be run: %s" % error
-            return child
+            return
+        self._children.append(child)
+        self._tell("started", child.process.pid)
         for name, stream in (("out", child.process.stdout), ("err", child.process.stderr)):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
                 self._selector.register(stream, selectors.EVENT_READ, (child, name))
                 child.open += 1
-        self._children.append(child)
-        return child
 
     def result(self, child: Child) -> Result:
         """Wait for a program; the others' output is taken meanwhile, so that none of them stands still."""
@@ -120,7 +143,8 @@ class Runner:
             # A child that has ended but left its pipe to a grandchild has still answered.
             if child.failure is None and process.poll() is None:
                 child.failure = "no answer within %.1f s" % child.limit
-            self._end(child)
+            with uninterrupted():
+                self._end(child)
         texts = {name: bytes(said).decode("utf-8", "replace") for name, said in child.said.items()}
         rc = process.returncode if process is not None and child.failure is None else None
         return Result(rc, texts["out"], texts["err"], child.failure)
@@ -155,13 +179,18 @@ class Runner:
         process = child.process
         if process is None:
             return
-        if process.poll() is None:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+        alive = process.poll() is None
+        # Also after a child that has ended: what it started and left in its group is nobody's any more.
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if alive:
+            begin = time.monotonic()
             try:
-                process.wait(0.1)
+                process.wait(max(0.0, min(0.1, self._patience)))
             except subprocess.TimeoutExpired:
                 child.failure = "%s; it cannot be killed and was left behind" % (child.failure or "still running")
+            self._patience -= time.monotonic() - begin
+        self._tell("ended", process.pid)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(KeyError, ValueError):

@@ -12,18 +12,25 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ansible_collections.gpu.fleet.plugins.module_utils._later import later
+
 DPKG = ("dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Want}\\t${db:Status-Status}\\t${Maintainer}\\n")
 RPM = ("rpm", "-qa", "--qf", "%{NAME}\\t%{EVR}\\tinstall\\tinstalled\\t%{VENDOR}\\n")
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "LimitMEMLOCK")
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
-DRIVER_PACKAGE = re.compile(
+PROPERTIES = (
+    "Id", "LoadState", "ActiveState", "UnitFileState", "LimitMEMLOCK", "LimitMEMLOCKSoft", "LimitNOFILESoft", "LimitSTACKSoft",
+    "LimitNPROCSoft", "MainPID", "NeedDaemonReload", "ExecStart", "Environment", "EnvironmentFiles",
+)
+UNIT_NAME = later(r"[A-Za-z0-9:_.@\\-]+\.(service|socket|timer|path|target|mount|slice)$")
+STATUSES = "not-installed|config-files|half-installed|unpacked|half-configured|triggers-awaited|triggers-pending|installed"
+PACKAGE_LINE = later(r"[A-Za-z0-9][\w.+:~-]*\t[^\t]*\t[a-z]*\t(?:%s)\t[^\t]*$" % STATUSES)
+DRIVER_PACKAGE = later(
     r"(?:lib)?nvidia-|libnvsdm|nvlsm|cuda-drivers|libcuda1|libnvcuvid|libnvoptix|firmware-nvidia|kmod-nvidia"
     r"|xserver-xorg-video-nvidia|linux-(?:modules|objects|signatures)-nvidia"
 )
-OTHER_PACKAGE = re.compile(r"(?:lib)?nvidia-(?:container|docker|cuda-|cudnn|nccl|nsight|visual|mlnx|mig-manager)")
+OTHER_PACKAGE = later(r"(?:lib)?nvidia-(?:container|docker|cuda-|cudnn|nccl|nsight|visual|mlnx|mig-manager)")
 # Names that only NVIDIA's own repositories use, and names that only Debian's archive uses.
-VENDOR_NAME = re.compile(r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|pinning)|nvidia-kernel-open-dkms|nvidia-dkms(-open)?$")
-ARCHIVE_NAME = re.compile(
+VENDOR_NAME = later(r"cuda-drivers|nvidia-open(-\d|$)|nvidia-driver-(cuda|pinning)|nvidia-kernel-open-dkms|nvidia-dkms(-open)?$")
+ARCHIVE_NAME = later(
     r"nvidia-(tesla|alternative|legacy-check|driver-bin|smi$|open-kernel)|linux-(modules|objects)-nvidia|.*-server(-open)?$"
 )
 
@@ -33,6 +40,15 @@ class Package(t.NamedTuple):
     held: bool
     status: str
     maintainer: str
+
+
+def damage(text: str) -> str | None:
+    """What is wrong with an answer to DPKG or RPM; an empty or garbled one is no list without packages."""
+    lines = text.split("\n")[:-1] if text.endswith("\n") else text.split("\n")
+    strange = sum(1 for line in lines if not PACKAGE_LINE.match(line))
+    if text and not strange:
+        return None
+    return "%d of %d lines of the list of packages are not understood" % (strange, len(lines)) if text else "the list of packages is empty"
 
 
 def parse_packages(text: str) -> dict[str, Package]:
@@ -78,7 +94,19 @@ def systemctl(units: t.Sequence[str]) -> list[str]:
     return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
 
 
-def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]]:
-    """Properties by the unit's name as it was asked for (an alias answers with another Id)."""
-    blocks = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in text.split("\n\n") if block.strip()]
-    return dict(zip(units, blocks)) if len(blocks) == len(units) else {}
+def parse_units(text: str, units: t.Sequence[str]) -> dict[str, dict[str, str]] | None:
+    """Properties by the unit's name as it was asked for (an alias answers with another Id); None for what is no answer about them."""
+    blocks = [_properties(block) for block in text.split("\n\n") if block.strip()]
+    if len(blocks) != len(units) or any("LoadState" not in block for block in blocks):
+        return None
+    return dict(zip(units, blocks))
+
+
+def _properties(block: str) -> dict[str, str]:
+    """Properties of one unit; the values of one that has several lines stay on lines of their own."""
+    found: dict[str, str] = {}
+    for line in block.splitlines():
+        key, equals, value = line.partition("=")
+        if equals:
+            found[key] = found[key] + "\n" + value if key in found else value
+    return found

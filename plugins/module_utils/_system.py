@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import time
 import typing as t
 
@@ -33,17 +34,20 @@ def _time_is_up(*_signal: t.Any) -> t.NoReturn:
 class System:
     """The host as files: reads below C(root), keeps problems as [{probe, reason}]."""
 
-    def __init__(self, root: str = "/", total: float = 10.0) -> None:
+    def __init__(self, root: str = "/", total: float = 10.0, tell: t.Callable[[str, t.Any], None] = lambda _kind, _value: None) -> None:
         self.root = "" if root == "/" else os.path.realpath(root)
         self.until = time.monotonic() + total
         self.problems: list[dict[str, str]] = []
         self._probe = "host"
+        self._tell = tell
 
     def remaining(self) -> float:
         """Seconds left for the whole observation; never negative."""
         return max(0.0, self.until - time.monotonic())
 
     def problem(self, reason: str, probe: str | None = None) -> None:
+        """Note something; what programs and files put into a reason must not act on the terminal of whoever reads it."""
+        reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
         entry = {"probe": probe or self._probe, "reason": reason}
         if entry not in self.problems:
             self.problems.append(entry)
@@ -52,6 +56,7 @@ class System:
     def probe(self, name: str, limit: float) -> t.Iterator[None]:
         """Run the body as the probe C(name), at most C(limit) seconds; whatever goes wrong is noted, not raised."""
         self._probe = name
+        self._tell("probe", name)
         seconds = min(limit, self.remaining())
         if seconds <= 0:
             self.problem("not run: the time of the whole observation was used up")
@@ -89,6 +94,11 @@ class System:
             while chunk and len(data) < limit and len(chunk) >= 4096:
                 chunk = os.read(handle, limit - len(data))
                 data += chunk
+            if not data and not stat.S_ISREG(os.fstat(handle).st_mode):
+                # A pipe that nobody writes to reads as an empty file.
+                if not quiet:
+                    self.problem("cannot read %s: it is no regular file" % path)
+                return None
             return data
         except OSError as error:
             if error.errno not in ABSENT and not quiet:
@@ -121,6 +131,13 @@ class System:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(self.root + path)
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None when there is none."""
+        try:
+            return os.stat(self.root + path).st_size
+        except OSError:
+            return None
 
     def real(self, path: str) -> str:
         """The path with all links resolved, seen from the host."""

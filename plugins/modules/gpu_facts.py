@@ -23,10 +23,12 @@ extends_documentation_fragment:
 options:
   gather_subset:
     description:
-      - Groups of facts to observe. A group with C(!) before its name is left out.
+      - Groups of facts to observe. A group with C(!) before its name is left out, also when another name asks for it.
       - Facts of a group that was not observed are V(null).
-      - C(schema), C(boot_id), C(host), C(problems), and C(record) are always there.
-      - Possible groups are V(all), V(hardware), V(driver), V(software), and V(managed).
+      - C(schema), C(boot_id), C(host), C(problems), and C(record) are always there, and V(min) asks for nothing else, as V(!all) does.
+      - Possible groups are V(all), V(hardware), V(driver), V(software), V(managed), and V(min).
+      - V(hardware) is what the kernel tells of GPUs and network, and needs no driver. V(driver) is the driver, its state, and with V(hardware)
+        also what it tells of each GPU. V(software) is what is above the driver. V(managed) is the state of what O(managed) asks for.
     type: list
     elements: str
     default: [all]
@@ -46,7 +48,9 @@ options:
         type: str
         required: true
   timeout:
-    description: Seconds that the whole observation may take.
+    description:
+      - Seconds that the whole observation may take, whatever hangs on the host.
+      - What takes longer is given up, and C(problems) says so.
     type: float
     default: 10.0
   probe_timeout:
@@ -72,6 +76,15 @@ EXAMPLES = r"""
         id: /etc/nccl.conf
       - kind: package
         id: nvidia-persistenced
+
+- name: Observe as part of gathering facts
+  hosts: gpu_nodes
+  vars:
+    ansible_facts_modules: [ansible.builtin.setup, gpu.fleet.gpu_facts]
+  tasks:
+    - name: Show the GPUs
+      ansible.builtin.debug:
+        var: ansible_facts.gpu_fleet.gpus
 """
 
 RETURN = r"""
@@ -98,7 +111,9 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._observe import SUBSETS, observe
+from ansible_collections.gpu.fleet.plugins.module_utils._once import compile_once
+
+LONGEST = 3600
 
 
 def main() -> None:
@@ -123,18 +138,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    subsets: set[str] = set()
-    for name in module.params["gather_subset"]:
-        if name.lstrip("!") not in ("all", *SUBSETS):
-            module.fail_json(msg="gather_subset has no group %r; there are all, %s" % (name.lstrip("!"), ", ".join(SUBSETS)))
-        if not name.startswith("!"):
-            subsets.update(SUBSETS if name == "all" else [name])
-    if all(name.startswith("!") for name in module.params["gather_subset"]):
-        subsets.update(SUBSETS)
-    for name in module.params["gather_subset"]:
-        if name.startswith("!"):
-            subsets.difference_update(SUBSETS if name == "!all" else [name[1:]])
-    facts = observe(
+    for name in ("timeout", "probe_timeout"):
+        # A number that is none is not in between either.
+        if not 0 < module.params[name] <= LONGEST:
+            module.fail_json(msg="%s is %s; it must be more than 0 and at most %d seconds" % (name, module.params[name], LONGEST))
+    compile_once()
+    # Not before.
+    from ansible_collections.gpu.fleet.plugins.module_utils._observe import chosen, observe_apart
+
+    try:
+        subsets = chosen(module.params["gather_subset"])
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    facts = observe_apart(
         subsets=subsets,
         managed=module.params["managed"],
         timeout=module.params["timeout"],

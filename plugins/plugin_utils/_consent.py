@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 VARIABLE = "gpu_stack_disruption"
+# What a holder belongs to, in the words of whoever runs it.
+WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
 UNSEEN = ("directory", "file", "keyring")
 RELOAD_SECONDS = 30
@@ -23,7 +25,17 @@ def holders(observed: dict[str, Any]) -> list[str]:
     busy = observed.get("busy")
     if busy is None:
         return ["a process that could not be looked for"] if (observed.get("driver") or {}).get("loaded") else []
-    return [f"{entry.get('name')} ({entry.get('pid')})" for entry in busy.get("jobs") or []]
+    return [_name(entry) for entry in busy.get("jobs") or []]
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """Return a holder as people know it: a job of a scheduler by its number, a process by its name."""
+    job = entry.get("job") or {}
+    process = f"{entry.get('name')} ({entry.get('pid')})"
+    if job.get("kind") not in WORDS:
+        return process
+    number = f"{WORDS[job['kind']]} {job['id']}" + (f" step {job['step']}" if job.get("step") else "")
+    return f"{number}, {process}" if entry.get("devices") else number
 
 
 def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str], units: list[str]) -> dict[str, Any]:
@@ -35,8 +47,9 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     # The other flavour of the same version is another module all the same.
     other_flavour = bool(wanted and packages and loaded.get("flavour")) and loaded["flavour"] != (wanted or {})["flavour"]
     reload = other or other_flavour
-    # The graphics console may hold nouveau; only a reboot is sure to take it off the GPU.
-    reboot = bool(wanted and driver.get("nouveau_loaded") and differs)
+    # The graphics console may hold nouveau, or its successor; only a reboot is sure to take it off the GPU.
+    bound = any(rival["bound"] for rival in driver.get("rivals") or [])
+    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound) and differs)
     return {
         "reload": reload,
         "reboot": reboot,
@@ -48,7 +61,8 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
 
 def command(asked: dict[str, Any]) -> str:
     """Return the command that makes a waiting change once nothing is in its way."""
-    return f"ansible-playbook gpu.fleet.site --limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
+    options = f"{asked['run_options']} " if asked["run_options"] else ""
+    return f"ansible-playbook gpu.fleet.site {options}--limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
 
 
 def _item(component: str, role: str, reason: str, asked: dict[str, Any], held: list[str]) -> dict[str, Any]:
@@ -67,12 +81,13 @@ def driver_pending(asked: dict[str, Any], wanted: dict[str, Any], foreseen: dict
     if all(name.partition(":")[0] in UNSEEN for name in differs):
         return None
     held = foreseen["holders"]
+    drains = f"; {VARIABLE} drain waits as never does, as this release drains no node" if asked["disruption"] == "drain" else ""
     if held:
-        reason = f"driver {wanted['version']} is wanted, but {', '.join(held[:3])} holds the GPUs"
+        reason = f"driver {wanted['version']} is wanted, but {', '.join(held[:3])} holds the GPUs{drains}"
     elif (foreseen["reload"] or foreseen["reboot"]) and asked["disruption"] != "idle":
         what = "a reboot" if foreseen["reboot"] else "a reload of the driver"
         cost = f"{what} (about {foreseen['downtime_s']} s)"
-        reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}"
+        reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}{drains}"
     else:
         return None
     return _item("driver", "nvidia_driver", reason, asked, held)

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import has_signed_module
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import is_version
@@ -44,6 +45,7 @@ def plan(
     platform: dict[str, Any],
     observed: dict[str, Any],
     gpus: list[Gpu],
+    fabrics: list[dict[str, Any]],
     today: str,
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the wanted driver (None: not ours to change) and what the plan says of the component."""
@@ -57,10 +59,10 @@ def plan(
         return None, component
     # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
     pinned = ((observed.get("managed") or {}).get(f"file:{PIN}") or {}).get("state") == "file"
-    reason = _left_alone(asked, owner, present, platform, pinned)
+    reason = _left_alone(asked, owner, present, pinned)
     if reason is None and not asked["driver"]:
         if not present:
-            _propose(catalog, platform, gpus, today, observed)
+            _propose(catalog, platform, gpus, fabrics, today, observed)
         reason = f"{VARIABLE} is not set: what is there stays"
     if reason is not None:
         component["reasons"] = [reason, *_disagreement(driver, observed), *others]
@@ -69,10 +71,11 @@ def plan(
     source = _source(asked)
     locked = lock.get(asked["driver"])
     if source == "distro":
-        wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, bool(observed.get("nvswitches")), locked)
+        wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, fabrics, locked)
     else:
         working = _working(driver, observed) if owner == "nvidia" else None
-        wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, today, locked, working)
+        wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, fabrics, today, locked, working)
+        _secure_boot(catalog, platform, gpus, wanted, observed)
     component["reasons"] = [*wanted.pop("reasons"), *others]
     component["wanted"] = {**wanted, "source": source}
     return wanted, component
@@ -82,7 +85,7 @@ def _source(asked: dict[str, Any]) -> str:
     return "distro" if asked["driver_source"] == "distro" else "nvidia"
 
 
-def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, platform: dict[str, Any], pinned: bool) -> str | None:
+def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, pinned: bool) -> str | None:
     """Return why the driver is not ours to touch, or None; raises Refusal where it cannot be what was asked for."""
     if owner == "gpu-operator":
         raise Refusal(
@@ -107,22 +110,39 @@ def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, p
                 "driver.takeover", "a driver of NVIDIA's runfile cannot be taken over by this release of the collection: run nvidia-uninstall first",
                 seen=owner, allowed=["distro", "nvidia"], variable="gpu_stack_takeover",
             )  # fmt: skip
-    if asked["driver_source"] == "runfile":
-        raise Refusal(
-            "driver.source", f"this release of the collection cannot install a driver from a runfile on {platform['id']}",
-            seen="runfile", allowed=["auto", "nvidia", "distro", "preinstalled"], variable=SOURCE, nearest="nvidia",
-        )  # fmt: skip
     return None
 
 
-def _propose(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], today: str, observed: dict[str, Any]) -> None:
+def _propose(
+    catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], fabrics: list[dict[str, Any]], today: str, observed: dict[str, Any]
+) -> None:
     """Refuse a bare host that nothing is asked for, with a driver that would fit."""
-    proposal = _driver_plan.choose(catalog, "auto", platform, gpus, today)
+    proposal = _driver_plan.choose(catalog, "auto", platform, gpus, fabrics, today)
     count = len(observed.get("gpus") or [])
     raise Refusal(
         "driver.unset", f'the host has {count} GPUs and no driver, and {VARIABLE} is not set; "{proposal["branch"]}" would fit',
         seen=None, allowed='a branch, a version, or "auto"', variable=VARIABLE, nearest=str(proposal["branch"]),
     )  # fmt: skip
+
+
+def _secure_boot(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], wanted: dict[str, Any], observed: dict[str, Any]) -> None:
+    """Say what Secure Boot will ask for before a module of ours loads; raises Refusal where there is no way to one that it trusts.
+
+    A module of ours that is loaded proves that the host's own key is enrolled.
+    """
+    if not (observed.get("host") or {}).get("secure_boot") or (observed.get("driver") or {}).get("loaded"):
+        return
+    flavours = flavours_of(gpus)
+    if platform["family"] == "el" and not has_signed_module(catalog, platform, wanted["branch"], flavours):
+        signed = [entry for entry in catalog["driver_branches"] if has_signed_module(catalog, platform, entry["branch"], flavours)]
+        raise Refusal(
+            "driver.secure_boot", f"Secure Boot is on, and no signed kernel module of branch {wanted['branch']} is known for {platform['id']}",
+            seen=str(wanted["branch"]), allowed=[str(entry["branch"]) for entry in signed], variable=VARIABLE,
+            source=catalog["signed_modules"][-1]["source"], nearest=str(signed[0]["branch"]) if signed else None,
+        )  # fmt: skip
+    wanted["reasons"].append(
+        "Secure Boot is on: what dkms builds loads once its key is enrolled at the console (mokutil --import /var/lib/dkms/mok.pub, then reboot)"
+    )
 
 
 def _working(driver: dict[str, Any], observed: dict[str, Any]) -> str | None:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 FIELDS: tuple[tuple[str, str, str], ...] = (
     ("schema", "int", "version of this page"),
-    ("boot_id", "str", "id of the running boot"),
+    ("boot_id", "str, null", "id of the running boot"),
     ("problems[].probe", "str", "the question: `pci`, `packages`, `nvidia-smi`, `holders`, ..."),
     ("problems[].reason", "str", "why the answer is missing or doubtful"),
     ("host.name", "str", "host name"),
-    ("host.distribution", "str", "`ID` of os-release: `debian`, `ubuntu`, `rocky`"),
-    ("host.version", "str", "`VERSION_ID` of os-release"),
+    ("host.distribution", "str, null", "`ID` of os-release: `debian`, `ubuntu`, `rocky`"),
+    ("host.version", "str, null", "`VERSION_ID` of os-release"),
     ("host.like[]", "str", "`ID_LIKE` of os-release"),
     ("host.architecture", "str", "`x86_64`, `aarch64`"),
     ("host.kernel", "str", "release of the running kernel"),

@@ -24,6 +24,8 @@ class Gpu:
     architecture: str | None
     compute_capability: str | None
     flavours: tuple[str, ...]
+    minimum_driver: str | None = None
+    fabric: str | None = None
 
 
 def is_ours(gpu: dict[str, Any]) -> bool:
@@ -47,7 +49,8 @@ def _kind(catalog: dict[str, Any], generations: dict[str, Any], device: str) -> 
     generation = generations[entry["architecture"]]
     flavours = ("open",) if entry.get("grace") else tuple(generation["flavours"])
     capability = entry.get("compute_capability") or generation["compute_capability"]
-    return Gpu(device, entry.get("model") or f"10de:{device}", entry["architecture"], capability, flavours)
+    model = entry.get("model") or f"10de:{device}"
+    return Gpu(device, model, entry["architecture"], capability, flavours, entry.get("minimum_driver"), entry.get("fabric"))
 
 
 def generations_of(catalog: dict[str, Any], found: list[Gpu]) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
 
 Item = dict[str, Any]
 
@@ -130,7 +130,7 @@ def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, s
     ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
-    ids += [("package", name) for name in sorted(_driver_plan.every_package(catalog))]
+    ids += [("package", name) for name in sorted(_driver_packages.every_package(catalog, asked["driver"]))]
     return [{"kind": kind, "id": name} for kind, name in ids]
 
 

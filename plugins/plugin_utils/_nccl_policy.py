@@ -29,14 +29,14 @@ def natural(name: str) -> list[Any]:
 
 
 def _up(nic: dict[str, Any]) -> bool:
-    return nic.get("state") == "ACTIVE" and not nic.get("virtual_function")
+    return nic.get("state") == "ACTIVE" and not nic.get("virtual_function") and not nic.get("nvlink_bridge")
 
 
 def compute_hcas(observed: dict[str, Any]) -> list[str]:
     """Return the InfiniBand adapters that carry traffic between GPUs of different nodes.
 
-    They are up, are no share of another host's card, and are the nearest ones to some GPU: an adapter for storage or management
-    that sits further away than others is none. Where distances are not known, all that are up count.
+    They are up, are no share of another host's card, do not manage NVSwitches, and are the nearest ones to some GPU: an adapter for storage or
+    management that sits further away than others is none. Where distances are not known, all that are up count.
     """
     up = [str(nic["name"]) for nic in observed.get("nics") or [] if nic.get("link_layer") == "InfiniBand" and _up(nic)]
     paths = ((observed.get("topology") or {}).get("gpu_nic") or {}) if len(up) > 1 else {}

@@ -16,21 +16,13 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 
 def find_platform(catalog: dict[str, Any], host: dict[str, Any] | None) -> dict[str, Any]:
     """Return {id, family, directory, architecture, ...} for gpu_facts' `host`; raises Refusal where we do not work."""
-    supported = sorted(f"{entry['distribution']} {entry['version']}" for entry in catalog["platforms"].values())
-    listed = ", ".join(supported)
     if not host or not host.get("distribution"):
-        raise Refusal("platform.unknown", "the host's distribution could not be observed (no os-release)", seen=None, allowed=supported)
+        raise Refusal("platform.unknown", "the host's distribution could not be observed (no os-release)", seen=None, allowed=_supported(catalog))
     name, version = str(host["distribution"]), str(host.get("version") or "")
     seen = f"{name} {version}".strip()
-    found = next((item for item in catalog["platforms"].items() if item[1]["distribution"] == name and item[1]["version"] == version), None)
-    if found is None:
-        known = next((entry for entry in catalog["unsupported_platforms"] if _names(entry, name, version, host.get("like") or [])), None)
-        if known is None:
-            raise Refusal("platform.unsupported", f"{seen} is not supported; supported are {listed}", seen=seen, allowed=supported)
-        raise Refusal(
-            "platform.refused", f"{seen} is not supported: {known['reason']}; supported are {listed}",
-            seen=seen, allowed=supported, source=known["source"],
-        )  # fmt: skip
+    found = next((item for item in catalog["platforms"].items() if _is(item[1], name, version)), None)
+    if found is None or found[1].get("unmanaged"):
+        raise _refused(catalog, seen, found[1] if found else _unsupported(catalog, name, version, host.get("like") or []))
     identifier, entry = found
     architecture = entry["architectures"].get(host.get("architecture"))
     if architecture is None:
@@ -44,6 +36,33 @@ def find_platform(catalog: dict[str, Any], host: dict[str, Any] | None) -> dict[
             seen=host.get("init"), allowed=["systemd"],
         )  # fmt: skip
     return {**entry, "id": identifier, "architecture": architecture}
+
+
+def _is(entry: dict[str, Any], name: str, version: str) -> bool:
+    """Tell whether a row of the platform table speaks of this distribution and version."""
+    if name != entry["distribution"] and name not in entry.get("relatives", ()):
+        return False
+    return version == entry["version"] or (bool(entry.get("any_minor")) and version.partition(".")[0] == entry["version"])
+
+
+def _supported(catalog: dict[str, Any]) -> list[str]:
+    return sorted(f"{entry['distribution']} {entry['version']}" for entry in catalog["platforms"].values() if not entry.get("unmanaged"))
+
+
+def _refused(catalog: dict[str, Any], seen: str, known: dict[str, Any] | None) -> Refusal:
+    """Return the refusal of a distribution that is not managed, with its reason where one is known."""
+    supported = _supported(catalog)
+    listed = ", ".join(supported)
+    if known is None:
+        return Refusal("platform.unsupported", f"{seen} is not supported; supported are {listed}", seen=seen, allowed=supported)
+    reason = known.get("unmanaged") or known["reason"]
+    return Refusal(
+        "platform.refused", f"{seen} is not supported: {reason}; supported are {listed}", seen=seen, allowed=supported, source=known["source"]
+    )
+
+
+def _unsupported(catalog: dict[str, Any], name: str, version: str, like: list[str]) -> dict[str, Any] | None:
+    return next((entry for entry in catalog["unsupported_platforms"] if _names(entry, name, version, like)), None)
 
 
 def _names(entry: dict[str, Any], name: str, version: str, like: list[str]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import known_bad
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import belongs, key
@@ -37,7 +38,15 @@ def _minor(version: str) -> str:
     return ".".join(str(version).split(".")[:2])
 
 
-def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[Gpu], driver: str | None, locked: str | None = None) -> dict[str, Any]:
+def choose(
+    catalog: dict[str, Any],
+    asked: str,
+    python: str | None,
+    gpus: list[Gpu],
+    driver: str | None,
+    locked: str | None = None,
+    architecture: str = "x86_64",
+) -> dict[str, Any]:
     """Return {version, tag, cuda, cudnn, nccl, minimum_driver, reasons}; `driver` is the version that the host will run, None without one."""
     reasons = [f"{VARIABLE} is {asked}", *([f"gpu_stack_lock says {locked}"] if locked else [])]
     wanted, _plus, tag = (locked or asked).partition("+")
@@ -69,23 +78,29 @@ def choose(catalog: dict[str, Any], asked: str, python: str | None, gpus: list[G
     elif tag == CPU:
         reasons += ["the build for CPUs was asked for, although there are GPUs"] if gpus else []
     else:
-        tag, why = _cuda_build(catalog, release, tag, gpus, driver)
+        tag, why = _cuda_build(catalog, release, tag, gpus, driver, architecture)
         reasons += why
-    build = _build(catalog, tag) if tag != CPU else {}
+    build = _build(catalog, release, tag, architecture) if tag != CPU else {}
+    nccl = release["builds"][tag].get("nccl")
+    bad = known_bad(catalog, "nccl", nccl, gpus) if nccl else None
+    if bad:
+        reasons.append(f"NCCL {nccl} inside of it is known to be bad: {bad['effect']}; first good: {bad['first_good'] or 'not known'}")
     return {
         "version": release["version"],
         "tag": tag,
         "cuda": build.get("cuda"),
         "cudnn": release["builds"][tag].get("cudnn"),
-        "nccl": release["builds"][tag].get("nccl"),
+        "nccl": nccl,
         "minimum_driver": build.get("minimum_driver"),
         "reasons": reasons,
     }
 
 
-def _build(catalog: dict[str, Any], tag: str) -> dict[str, Any]:
+def _build(catalog: dict[str, Any], release: dict[str, Any], tag: str, architecture: str) -> dict[str, Any]:
+    """Return a build by its tag, with the compute capabilities that it was made for in this release and on this CPU."""
     found: dict[str, Any] = next(entry for entry in catalog["builds"] if entry["tag"] == tag)
-    return found
+    made_for = (release.get("capabilities") or {}).get(tag) or found.get(f"capabilities_{architecture}")
+    return {**found, "capabilities": made_for} if made_for else found
 
 
 def carries(driver: str | None, minimum: str | None) -> bool:
@@ -108,9 +123,11 @@ def covers(build: dict[str, Any], capability: str | None) -> bool:
     return False
 
 
-def _cuda_build(catalog: dict[str, Any], release: dict[str, Any], tag: str, gpus: list[Gpu], driver: str | None) -> tuple[str, list[str]]:
+def _cuda_build(
+    catalog: dict[str, Any], release: dict[str, Any], tag: str, gpus: list[Gpu], driver: str | None, architecture: str
+) -> tuple[str, list[str]]:
     """Return the build with CUDA to install and why; raises Refusal when GPUs or driver do not carry the asked one, or any."""
-    builds = [_build(catalog, name) for name in ([tag] if tag else release["builds"]) if name != CPU]
+    builds = [_build(catalog, release, name, architecture) for name in ([tag] if tag else release["builds"]) if name != CPU]
     capable = [build for build in builds if all(covers(build, gpu.compute_capability) for gpu in gpus)]
     names = ", ".join(build["tag"] for build in builds)
     if not capable:
@@ -118,14 +135,14 @@ def _cuda_build(catalog: dict[str, Any], release: dict[str, Any], tag: str, gpus
         raise Refusal(
             "pytorch.gpu", f"PyTorch {release['version']} ({names}) has no code for {models}",
             seen=[gpu.model for gpu in gpus], allowed={build["tag"]: build["capabilities"] for build in builds}, variable=VARIABLE,
-            source=builds[0]["source"], nearest=_nearest(catalog, gpus, driver),
+            source=builds[0]["source"], nearest=_nearest(catalog, gpus, driver, architecture),
         )  # fmt: skip
     running = [build for build in capable if carries(driver, build["minimum_driver"])]
     if not running:
         least = min((build["minimum_driver"] for build in capable), key=key)
         raise Refusal(
             "pytorch.driver", f"PyTorch {release['version']} ({names}) needs driver {least} or newer; the host will have {driver or 'none'}",
-            seen=driver, allowed=f">= {least}", variable=VARIABLE, source=capable[0]["source"], nearest=_nearest(catalog, gpus, driver),
+            seen=driver, allowed=f">= {least}", variable=VARIABLE, source=capable[0]["source"], nearest=_nearest(catalog, gpus, driver, architecture),
         )  # fmt: skip
     if tag:
         return tag, []
@@ -136,13 +153,13 @@ def _cuda_build(catalog: dict[str, Any], release: dict[str, Any], tag: str, gpus
     return running[0]["tag"], [f"build {running[0]['tag']}: driver {driver} runs CUDA {running[0]['cuda']} by minor-version compatibility"]
 
 
-def _nearest(catalog: dict[str, Any], gpus: list[Gpu], driver: str | None) -> str:
+def _nearest(catalog: dict[str, Any], gpus: list[Gpu], driver: str | None, architecture: str) -> str:
     """Return the newest release and build that GPUs and driver carry; the one for CPUs when there is none."""
     for release in catalog["pytorch"]:
         for name in release["builds"]:
             if name == CPU:
                 continue
-            build = _build(catalog, name)
+            build = _build(catalog, release, name, architecture)
             if carries(driver, build["minimum_driver"]) and all(covers(build, gpu.compute_capability) for gpu in gpus):
                 return f"{release['version']}+{name}"
     return f"{catalog['pytorch'][0]['version']}+{CPU}"

@@ -12,10 +12,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _settings
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils._values import flag, mapping, names, number, one_of, shown, text
 
 DISRUPTIONS = ("never", "idle", "drain")
-SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
+SOURCES = ("auto", "nvidia", "distro", "preinstalled")
 COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl", "rdma", "dcgm")
 
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
@@ -52,6 +54,9 @@ DEFAULTS: dict[str, Any] = {
     "baseline": {},
     "fabric": {},
     "relock": False,
+    "run_options": None,
+    "settings": {},
+    "verification_members": None,
 }
 BASELINE: dict[str, Any] = {"memlock": "unlimited", "nofile": 1048576, "service_user": "gpufleet"}
 NCCL: dict[str, Any] = {"socket_interface": None, "traffic_class": None, "service_level": None, "extra": {}}
@@ -68,68 +73,12 @@ PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
 }
 
 
-def _text(value: Any) -> str | None:
-    """Return a scalar as text; YAML makes 580 and 2.14 numbers, and an empty survey field is no answer."""
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return repr(value)
-    return str(value)
-
-
-def _one_of(value: Any, allowed: tuple[str, ...], variable: str) -> str:
-    if not isinstance(value, str) or value not in allowed:
-        raise Refusal(
-            "request.choice", f"{variable} is {value!r}; choose one of {', '.join(allowed)}",
-            seen=_shown(value), allowed=list(allowed), variable=variable,
-        )  # fmt: skip
-    return str(value)
-
-
-def _shown(value: Any) -> Any:
-    """Return a value as a refusal can carry it: plain, and not longer than a person reads."""
-    return value if value is None or isinstance(value, (bool, int, float)) else str(value)[:200]
-
-
 def _matching(value: Any, field: str) -> str | None:
     pattern, variable, allowed = PATTERNS[field]
-    text = _text(value)
-    if text is not None and not pattern.fullmatch(text):
-        raise Refusal("request.form", f"{variable} is {text!r}; give {allowed}", seen=text, allowed=allowed, variable=variable)
-    return text
-
-
-def _number(value: Any, variable: str, low: int, high: int) -> int | None:
-    if value is None or value == "":
-        return None
-    text = "" if isinstance(value, (bool, float)) else str(value)
-    if not text.isascii() or not text.isdigit() or len(text) > 12 or not low <= int(text) <= high:
-        raise Refusal(
-            "request.range", f"{variable} is {value!r}; give a number from {low} to {high}",
-            seen=_shown(value), allowed=[low, high], variable=variable,
-        )  # fmt: skip
-    return int(text)
-
-
-def _mapping(value: Any, variable: str, defaults: dict[str, Any]) -> dict[str, Any]:
-    if value is None:
-        value = {}
-    if not isinstance(value, dict):
-        raise Refusal("request.type", f"{variable} is {value!r}; give a mapping", seen=repr(value), allowed="a mapping", variable=variable)
-    return {**defaults, **{name: given for name, given in value.items() if given is not None and given != ""}}
-
-
-def _names(value: Any, variable: str, allowed: tuple[str, ...]) -> list[str]:
-    given = [value] if isinstance(value, str) and value else value or []
-    if not isinstance(given, (list, tuple)):
-        raise Refusal("request.type", f"{variable} is {value!r}; give a list", seen=_shown(value), allowed="a list", variable=variable)
-    for name in given:
-        if not isinstance(name, str) or name not in allowed:
-            raise Refusal(
-                "request.choice", f"{variable} names {name!r}; choose from {', '.join(allowed)}",
-                seen=_shown(name), allowed=list(allowed), variable=variable,
-            )  # fmt: skip
-    return sorted(set(given))
+    given = text(value)
+    if given is not None and not pattern.fullmatch(given):
+        raise Refusal("request.form", f"{variable} is {given!r}; give {allowed}", seen=given, allowed=allowed, variable=variable)
+    return given
 
 
 def normalize(request: Any) -> dict[str, Any]:
@@ -149,11 +98,18 @@ def normalize(request: Any) -> dict[str, Any]:
         raise Refusal(
             "cuda.unmanaged",
             f"gpu_stack_cuda is {asked['cuda']!r}; this release of the collection installs no CUDA toolkit, and PyTorch brings its own CUDA",
-            seen=_shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
+            seen=shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
         )  # fmt: skip
-    asked["driver_source"] = _one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
-    asked["disruption"] = _one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
-    asked["takeover"] = _names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
+    if asked["driver_source"] == "runfile":
+        raise Refusal(
+            "driver.source",
+            "nvidia_driver_source is 'runfile', and this release of the collection installs no driver from a runfile; "
+            "nvidia takes it from NVIDIA's repository, distro from the distribution's archive, and preinstalled leaves what is there",
+            seen="runfile", allowed=list(SOURCES), variable="nvidia_driver_source", nearest="nvidia",
+        )  # fmt: skip
+    asked["driver_source"] = one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
+    asked["disruption"] = one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
+    asked["takeover"] = names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
     if asked["mirror"]:
         asked["mirror"] = asked["mirror"].rstrip("/")
     if asked["mirror_key_fingerprint"]:
@@ -161,14 +117,16 @@ def normalize(request: Any) -> dict[str, Any]:
     asked["baseline"] = _baseline(asked["baseline"])
     asked["nccl"] = _nccl(asked["nccl"])
     asked["fabric"] = _fabric(asked["fabric"])
-    asked["host"] = _text(asked["host"])
-    asked["relock"] = str(asked["relock"]).lower() in ("true", "yes", "1")
+    asked["host"] = text(asked["host"])
+    asked["run_options"] = text(asked["run_options"])
+    asked["relock"] = flag(asked["relock"], "gpu_stack_relock")
+    asked["settings"] = _settings.check(asked["settings"], asked["verification_members"])
     return asked
 
 
 def _fabric(value: Any) -> dict[str, Any]:
-    fabric = _mapping(value, "gpu_fabric_*", {"group": None, "membership": None})
-    return {name: _text(fabric[name]) for name in ("group", "membership")}
+    fabric = mapping(value, "gpu_fabric_*", {"group": None, "membership": None})
+    return {name: text(fabric[name]) for name in ("group", "membership")}
 
 
 def normalize_lock(lock: Any, relock: bool) -> dict[str, dict[str, str]]:
@@ -177,19 +135,19 @@ def normalize_lock(lock: Any, relock: bool) -> dict[str, dict[str, str]]:
         return {"driver": {}, "pytorch": {}}
     variable, allowed = "gpu_stack_lock", "{driver: {request: version}, pytorch: {request: version+build}}"
     if not isinstance(lock, dict):
-        raise Refusal("lock.form", f"{variable} is {type(lock).__name__}, not a mapping", seen=_shown(lock), allowed=allowed, variable=variable)
+        raise Refusal("lock.form", f"{variable} is {type(lock).__name__}, not a mapping", seen=shown(lock), allowed=allowed, variable=variable)
     found: dict[str, dict[str, str]] = {}
     for component, pattern in (("driver", LOCKED_DRIVER), ("pytorch", LOCKED_PYTORCH)):
         entries = lock.get(component) or {}
         if not isinstance(entries, dict):
             raise Refusal(
-                "lock.form", f"{variable}.{component} is {entries!r}, not a mapping", seen=_shown(entries), allowed=allowed, variable=variable
+                "lock.form", f"{variable}.{component} is {entries!r}, not a mapping", seen=shown(entries), allowed=allowed, variable=variable
             )
         for request, exact in entries.items():
             if not isinstance(exact, str) or not pattern.fullmatch(exact):
                 raise Refusal(
                     "lock.form", f"{variable} says {exact!r} for {component} {request}; an exact version is needed",
-                    seen=_shown(exact), allowed=allowed, variable=variable,
+                    seen=shown(exact), allowed=allowed, variable=variable,
                 )  # fmt: skip
             wanted = str(request).partition("+")
             if wanted[0] != "auto" and (exact.partition("+")[0] + ".").find(wanted[0] + ".") != 0:
@@ -202,7 +160,7 @@ def normalize_lock(lock: Any, relock: bool) -> dict[str, dict[str, str]]:
 
 
 def _baseline(value: Any) -> dict[str, Any]:
-    baseline = _mapping(value, "node_baseline_*", BASELINE)
+    baseline = mapping(value, "node_baseline_*", BASELINE)
     memlock = str(baseline["memlock"])
     if not LIMIT.fullmatch(memlock):
         raise Refusal(
@@ -215,13 +173,13 @@ def _baseline(value: Any) -> dict[str, Any]:
             "request.form", f"node_baseline_service_user is {user!r}; give the name of an unprivileged account",
             seen=user, allowed=NAME.pattern, variable="node_baseline_service_user",
         )  # fmt: skip
-    nofile = _number(baseline["nofile"], "node_baseline_nofile", 1024, 1 << 30)
+    nofile = number(baseline["nofile"], "node_baseline_nofile", 1024, 1 << 30)
     return {"memlock": memlock, "nofile": nofile, "service_user": user}
 
 
 def _nccl(value: Any) -> dict[str, Any]:
-    nccl = _mapping(value, "nccl_tuning_*", NCCL)
-    interface = _text(nccl["socket_interface"])
+    nccl = mapping(value, "nccl_tuning_*", NCCL)
+    interface = text(nccl["socket_interface"])
     if interface is not None and not INTERFACE.fullmatch(interface):
         raise Refusal(
             "request.form", f"nccl_tuning_socket_interface is {interface!r}; give interface names as NCCL_SOCKET_IFNAME takes them",
@@ -229,19 +187,19 @@ def _nccl(value: Any) -> dict[str, Any]:
         )  # fmt: skip
     return {
         "socket_interface": interface,
-        "traffic_class": _number(nccl["traffic_class"], "nccl_tuning_traffic_class", 0, 255),
-        "service_level": _number(nccl["service_level"], "nccl_tuning_service_level", 0, 15),
-        "extra": _settings(nccl["extra"]),
+        "traffic_class": number(nccl["traffic_class"], "nccl_tuning_traffic_class", 0, 255),
+        "service_level": number(nccl["service_level"], "nccl_tuning_service_level", 0, 15),
+        "extra": _extra(nccl["extra"]),
     }
 
 
-def _settings(value: Any) -> dict[str, str]:
+def _extra(value: Any) -> dict[str, str]:
     variable = "nccl_tuning_extra"
-    extra = _mapping(value, variable, {})
+    extra = mapping(value, variable, {})
     for name, given in extra.items():
         if not SETTING_NAME.fullmatch(str(name)) or isinstance(given, bool) or not SETTING_VALUE.fullmatch(str(given)):
             raise Refusal(
                 "request.form", f"{variable} has {name!r}: {given!r}; give names of NCCL's with plain values",
-                seen=_shown(f"{name}={given}"), allowed=f"{SETTING_NAME.pattern}: {SETTING_VALUE.pattern}", variable=variable,
+                seen=shown(f"{name}={given}"), allowed=f"{SETTING_NAME.pattern}: {SETTING_VALUE.pattern}", variable=variable,
             )  # fmt: skip
     return {str(name): str(given) for name, given in sorted(extra.items())}

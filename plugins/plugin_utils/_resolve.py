@@ -12,7 +12,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _consent, _driver_component, _driver_plan, _managed_plan, _nccl_policy, _pytorch_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import (
+    _consent,
+    _driver_component,
+    _driver_packages,
+    _managed_plan,
+    _nccl_policy,
+    _pytorch_plan,
+)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import fabrics_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._due import verification
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import is_ours, kinds
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platform import find_platform
@@ -78,19 +86,20 @@ def _plan(
 ) -> dict[str, Any]:
     gpus = kinds(catalog, observed.get("gpus") or [])
     count = sum(is_ours(gpu) for gpu in observed.get("gpus") or [])
-    fabric_manager = bool(gpus and observed.get("nvswitches"))
-    wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, today)
-    packages, source = _packages(catalog, asked, platform, wanted, fabric_manager)
+    fabrics = fabrics_of(catalog, observed, gpus)
+    wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, fabrics, today)
+    packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
     if asked["pytorch"]:
         python = _pytorch_plan.python_of(asked, observed)
-        torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run, lock["pytorch"].get(asked["pytorch"]))
+        locked = lock["pytorch"].get(asked["pytorch"])
+        torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run, locked, platform["architecture"])
     nccl, variables = _nccl(catalog, asked, observed, bool(gpus))
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        managed += _managed_plan.driver(wanted, packages, source, fabric_manager)
+        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics))
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -118,7 +127,7 @@ def _plan(
         "packages": {"nvidia_driver": packages} if wanted else {},
         "closure": sorted(packages),
         "repositories": [source] if source else [],
-        "lockstep": {name: version for name, version in packages.items() if "fabricmanager" in name},
+        "lockstep": lockstep,
         "consequences": foreseen,
         "managed": managed,
         "differs": differs,
@@ -132,15 +141,16 @@ def _plan(
 
 
 def _packages(
-    catalog: dict[str, Any], asked: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any] | None, fabric_manager: bool
-) -> tuple[dict[str, str], dict[str, Any] | None]:
-    """Return the driver's packages, and the repository that has to be set up for them."""
+    catalog: dict[str, Any], asked: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any] | None, fabrics: list[dict[str, Any]]
+) -> tuple[dict[str, str], dict[str, str], dict[str, Any] | None]:
+    """Return the driver's packages, those of them that are bound to its version from outside, and the repository that has to be set up for them."""
     if wanted is None:
-        return {}, None
+        return {}, {}, None
     if asked["driver_source"] == "distro":
-        return _driver_plan.distribution_packages(catalog, platform, wanted), None
+        return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
     source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
-    return _driver_plan.packages(catalog, platform, wanted, fabric_manager), source
+    lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
+    return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 
 
 def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, Any], has_gpus: bool) -> tuple[dict[str, Any], dict[str, str]]:

@@ -18,10 +18,10 @@ from lab.client import Lab
 from lab.hardware import schema
 
 PROFILES = {name: schema.load(name) for name in hardware.profiles()}
-# Those that NVIDIA's driver has something to do on, those with NVLinks, and those with RDMA.
+# Those that NVIDIA's driver has something to do on, those with NVLinks, and those with RDMA that ibstat can ask.
 DRIVEN = [name for name, profile in PROFILES.items() if "gpu_models" in profile]
 LINKED = [name for name, profile in PROFILES.items() if "nvlink" in profile]
-ADAPTED = [name for name, profile in PROFILES.items() if "rdma" in profile]
+ADAPTED = [name for name, profile in PROFILES.items() if any(entry["link_layer"] != "Unknown" for entry in profile.get("rdma", []))]
 OLD, NEW = "535.309.01", "580.178.04"
 SITE = "http://vendor.lab/compute/cuda/repos/debian12/x86_64/"
 APT = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-q", "--no-install-recommends"]
@@ -46,7 +46,8 @@ if os.path.isdir("/sys/class/infiniband"):
         home = "/sys/class/infiniband/" + name
         rdma[name] = {"address": os.path.basename(os.path.realpath(home + "/device")), "node_guid": read(home + "/node_guid"), **{
             key: read(home + "/ports/1/" + key) for key in ("state", "phys_state", "rate", "link_layer")}}
-net = {name: os.path.realpath("/sys/class/net/" + name + "/device") for name in os.listdir("/sys/class/net") if name != "lo"}
+homes = {name: "/sys/class/net/" + name + "/device" for name in os.listdir("/sys/class/net")}
+net = {name: os.path.realpath(path) for name, path in homes.items() if os.path.exists(path)}
 nodes = {name: read("/sys/devices/system/node/" + name + "/cpulist") for name in os.listdir("/sys/devices/system/node") if name.startswith("node")}
 print(json.dumps({"pci": pci, "rdma": rdma, "net": net, "nodes": nodes, "uname": os.uname().release, "osrelease": read("/proc/sys/kernel/osrelease"),
                   "version": read("/proc/version").split()[2], "dev": sorted(name for name in os.listdir("/dev") if name.startswith("nvidia")),
@@ -116,11 +117,11 @@ class Node:
         return [["inactive" not in line for line in part.splitlines() if re.match(r"\s*Link \d+: ", line)] for part in parts]
 
     def ibstat(self) -> dict[str, dict[str, str]]:
-        """Return what the real ibstat sees: adapter -> field -> value."""
+        """Return what the real ibstat sees: adapter -> field -> value, of its first port."""
         found: dict[str, dict[str, str]] = {}
         for part in re.split(r"^CA '", self("ibstat"), flags=re.MULTILINE)[1:]:
             name, _, body = part.partition("'")
-            found[name] = dict(re.findall(r"^\s+([^:\n]+): (.*)$", body, re.MULTILINE))
+            found[name] = dict(re.findall(r"^\s+([^:\n]+): (.*)$", body.partition("Port 2:")[0], re.MULTILINE))
         return found
 
     @property

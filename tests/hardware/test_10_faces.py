@@ -83,16 +83,18 @@ def test_numa_nodes_own_their_devices(node: Node) -> None:
 def test_adapters_are_the_same_in_ibstat_and_sysfs(node: Node) -> None:
     survey = node.survey()
     seen = node.ibstat()
-    assert set(seen) == set(survey["rdma"])
-    for name, port in survey["rdma"].items():
-        said = seen[name]
+    # EFA has no management datagrams, by which ibstat asks.
+    assert set(seen) == {name for name, port in survey["rdma"].items() if port["link_layer"] != "Unknown"}
+    for name, said in seen.items():
+        port = survey["rdma"][name]
         assert said["State"].lower() == port["state"].split(": ")[1].lower()
         assert said["Physical state"] == port["phys_state"].split(": ")[1]
         assert said["Rate"] == port["rate"].split()[0]
         assert said["Link layer"] == port["link_layer"]
         assert said["Node GUID"] == "0x" + port["node_guid"].replace(":", "")
+        # Cards of both kinds, before ConnectX-4, are of neither class.
         kind = {"InfiniBand": "0x020700", "Ethernet": "0x020000"}[port["link_layer"]]
-        assert survey["pci"][port["address"]]["class"] == kind
+        assert survey["pci"][port["address"]]["class"] in (kind, "0x028000")
 
 
 def test_the_cable_is_an_interface_of_an_adapter_and_alive(node: Node) -> None:

@@ -52,8 +52,9 @@ class Machine:
 
     def install(self, version: str, names: list[str], companions: tuple[str, ...] = ("nvidia-fabricmanager",)) -> str:
         """Install packages in one exact version."""
-        ending = "-1ubuntu1" if self.platform == "ubuntu2404" else "-1"
-        exact = [f"{name}={version}{'-1' if name.startswith(companions) else ending}" for name in names]
+        new, old = ("-1ubuntu1", "-0ubuntu1") if self.platform == "ubuntu2404" else ("-1", "-1")
+        recent = int(version.split(".", maxsplit=1)[0]) >= 580
+        exact = [f"{name}={version}{new if recent else '-1' if name.startswith(companions) else old}" for name in names]
         return self(*APT, "--allow-downgrades", "install", *exact)
 
     def module(self, field: str, name: str = "nvidia") -> str:

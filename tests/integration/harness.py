@@ -64,8 +64,10 @@ def play(
     extra: dict[str, Any] | None = None,
     options: str = "",
     on_event: Callable[[Event], None] | None = None,
+    inventory: Path = CHECKOUT / "inventories" / "lab",
+    env: dict[str, str] | None = None,
 ) -> Outcome:
-    """Run a playbook of the checkout against the lab's inventory, as an operator or AWX does."""
+    """Run a playbook of the checkout against the lab's inventory, or another one, as an operator or AWX does."""
     events: list[Event] = []
 
     def keep(event: Event) -> bool:
@@ -80,7 +82,7 @@ def play(
         run = ansible_runner.run(
             private_data_dir=private,
             project_dir=str(CHECKOUT),
-            inventory=str(CHECKOUT / "inventories" / "lab"),
+            inventory=str(inventory),
             playbook=playbook,
             extravars={"verification_report_dir": f"{private}/verification"} | (extra or {}),
             cmdline=options or None,
@@ -91,12 +93,21 @@ def play(
                 "ANSIBLE_INJECT_FACT_VARS": "false",
                 # The tools beside this interpreter, whether or not their environment is activated.
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
+            }
+            | (env or {}),
             event_handler=keep,
             quiet=True,
         )
         stdout = run.stdout.read()
         return Outcome(rc=int(run.rc), stats=run.stats or {}, events=events, stdout=stdout)
+
+
+def refused(outcome: Outcome) -> str:
+    """Return the one reason why a run changed nothing."""
+    assert outcome.rc != 0 and outcome.changed_tasks() == [], outcome.tail()
+    failed = [event["event_data"] for event in outcome.events if event["event"] == "runner_on_failed"]
+    assert failed, outcome.tail()
+    return str(failed[-1]["res"]["msg"])
 
 
 def observation(outcome: Outcome, host: str) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def test_first_run_verifies_the_fleet(first: Outcome, reports: Path) -> None:
     collective = result["collective"]
     assert (collective["backend"], collective["world_size"], collective["correct"]) == ("gloo", 2, True)
     assert all(row["busbw_gbs"] > 0 and row["time_us"] > 0 for row in collective["rows"])
+    assert sorted(path.name for path in reports.iterdir()) == ["junit.xml", "report.html", "verification.json"]
     page = (reports / "report.html").read_text()
     assert "n1" in page and "n2" in page and "<script src" not in page
 
@@ -101,6 +102,11 @@ def test_check_mode_predicted_the_change_set(predicted: Outcome, first: Outcome)
     """Packages with versions, and files, are those that check mode named."""
     assert change_set(predicted) == change_set(first)
     assert all(change_set(first)[host]["packages"] and change_set(first)[host]["files"] for host in HOSTS)
+
+
+def test_each_source_is_asked_once(first: Outcome) -> None:
+    """What was seen to answer before the first change is not asked again by the role that uses it."""
+    assert sorted(host for host, _result in first.results("uri")) == list(HOSTS)
 
 
 def test_second_run_changes_nothing(second: Outcome) -> None:

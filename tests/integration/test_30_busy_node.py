@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from integration.harness import footprint, plan, play
+from integration.harness import CHECKOUT, footprint, plan, play
 from lab.client import Lab
 
 OTHER_VERSION = "580.159.04"
@@ -37,6 +37,7 @@ def test_a_busy_node_is_left_alone_and_pending(cluster: Lab, busy_host: str, dis
     pending = [item for item in plan(outcome, busy_host)["pending"] if item["component"] == "driver"]
     assert len(pending) == 1
     assert pending[0]["variable"] == "gpu_stack_disruption"
+    assert f"-i {CHECKOUT / 'inventories' / 'lab'} -e @" in pending[0]["command"], "another inventory has other hosts"
     assert f"--limit {busy_host} -e gpu_stack_disruption=idle" in pending[0]["command"]
     assert pending[0]["reason"] in outcome.stdout.replace("\n", " ") or pending[0]["reason"][:40] in outcome.stdout
     assert pending[0]["command"][:40] in outcome.stdout

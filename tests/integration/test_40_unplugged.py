@@ -21,7 +21,7 @@ def test_a_pulled_plug_is_named_and_the_same_command_finishes_later(plain_pair: 
     def pull(event: dict[str, Any]) -> None:
         data = event.get("event_data", {})
         begun = event["event"] == "runner_on_start" and data.get("host") == "n2"
-        if begun and data.get("role", "").endswith("conda_pytorch") and not pulled.is_set():
+        if begun and data.get("task") == "Install what virtual environments need" and not pulled.is_set():
             pulled.set()
             plain_pair.fault("n2", "unplug")
 

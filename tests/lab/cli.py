@@ -15,7 +15,7 @@ from typing import Any
 from lab import faults, hardware, inventory
 from lab.client import Lab
 from lab.images import IMAGES
-from lab.paths import LabError, default_name
+from lab.paths import MOST_HOSTS, LabError, default_name
 from lab.spec import HostSpec, parse
 
 ABOUT = """A fleet of real systemd hosts on this machine, with simulated GPUs and a simulated download site of their vendor.
@@ -28,6 +28,13 @@ def host_spec(text: str) -> HostSpec:
         return parse(text)
     except LabError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def count(text: str) -> int:
+    """Read a number of hosts."""
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= MOST_HOSTS:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of hosts from 1 to {MOST_HOSTS}")
+    return int(text)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     made = command("up", up, "bring hosts up; those that run are left as they are")
-    made.add_argument("--nodes", type=int, default=0, metavar="N", help="bring up n1 to nN")
+    made.add_argument("--nodes", type=count, default=0, metavar="N", help="bring up n1 to nN")
     made.add_argument("--profile", default="none", choices=hardware.profiles(), help="hardware that n1 to nN wear (default: none)")
     made.add_argument("--image", default="debian12", choices=sorted(IMAGES), help="what n1 to nN run (default: debian12)")
     made.add_argument(
@@ -62,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
     made = command("fault", fault, "break or mend something", epilog=faults.overview(), formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("target", metavar="HOST")
-    made.add_argument("kind", metavar="KIND")
+    made.add_argument("kind", metavar="KIND", nargs="?")
     made.add_argument("args", nargs="*", metavar="ARG")
     made = command("save", save, "halt a host, keep what it wrote as a layer for other hosts (lab up --host), and start it again")
     made.add_argument("host", metavar="HOST")
@@ -122,6 +129,8 @@ def execute(lab: Lab, options: argparse.Namespace) -> int:
 
 def fault(lab: Lab, options: argparse.Namespace) -> None:
     """Break or mend something."""
+    if options.kind is None:
+        raise LabError(f"name what it hits and what happens: lab fault HOST KIND, of a host {', '.join(faults.FAULTS)}; more: lab fault --help")
     lab.fault(options.target, options.kind, *options.args)
 
 

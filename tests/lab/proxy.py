@@ -150,15 +150,15 @@ class Handler(BaseHTTPRequestHandler):
             self.copy(answer, kept if answer.status == 200 else None, None if length is None else int(length))
 
     def copy(self, answer: http.client.HTTPResponse, kept: Path | None, length: int | None) -> None:
-        """Pass a body on; it is kept only after its last byte."""
-        size = 0
+        """Pass a body on. It is kept before its last part leaves: whoever has all of it may ask again at once, and finds it."""
+        size, last = 0, b""
         with tempfile.NamedTemporaryFile(dir=self.server.cache, prefix=".part-") as part:
             try:
                 while block := answer.read(BLOCK):
-                    size += len(block)
+                    self.wfile.write(last)
+                    size, last = size + len(block), block
                     if kept:
                         part.write(block)
-                    self.wfile.write(block)
             except http.client.HTTPException:
                 self.close_connection = True
                 return
@@ -170,6 +170,7 @@ class Handler(BaseHTTPRequestHandler):
                 rival = kept.with_name(f"{Path(part.name).name}.whole")
                 os.link(part.name, rival)
                 rival.replace(kept)
+            self.wfile.write(last)
 
     def do_CONNECT(self) -> None:
         """Pass an encrypted connection through, to port 443 only."""

@@ -25,25 +25,32 @@ def interpreter(version: str) -> str | None:
     return str(own[-1]) if own else None
 
 
+def missing(version: str) -> pytest.MarkDecorator:
+    """Skip a test where there is no such Python."""
+    return pytest.mark.skipif(interpreter(version) is None, reason=f"this machine has no Python {version}")
+
+
+def controller(version: str) -> Path:
+    """Return the environment of a controller with this Python, made by its lock."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return BIN.parent
+    venv = CHECKOUT / ".cache" / f"controller-{version}"
+    made = subprocess.run(
+        [CHECKOUT / "tools" / "bootstrap", str(interpreter(version))],
+        env={**os.environ, "GPU_FLEET_VENV": str(venv)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stdout + made.stderr
+    return venv
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("version", "core"),
-    [
-        pytest.param(version, core, marks=pytest.mark.skipif(interpreter(version) is None, reason=f"this machine has no Python {version}"))
-        for version, core in (("3.11", "2.19"), ("3.12", "2.21"), ("3.13", "2.21"))
-    ],
+    [pytest.param(version, core, marks=missing(version)) for version, core in (("3.11", "2.19"), ("3.12", "2.21"), ("3.13", "2.21"))],
 )
 def test_site_is_sound_on_each_supported_controller(version: str, core: str) -> None:
     """The lock of that Python installs, brings the promised ansible-core, and takes site.yml."""
-    venv = CHECKOUT / ".cache" / f"controller-{version}"
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        venv = BIN.parent
-    else:
-        made = subprocess.run(
-            [CHECKOUT / "tools" / "bootstrap", str(interpreter(version))],
-            env={**os.environ, "GPU_FLEET_VENV": str(venv)}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stdout + made.stderr
+    venv = controller(version)
     env = environment(PATH=f"{venv}/bin:{os.environ['PATH']}")
     shown = subprocess.run([venv / "bin" / "ansible", "--version"], env=env, capture_output=True, text=True, cwd=CHECKOUT)
     assert f"[core {core}." in shown.stdout, shown.stdout + shown.stderr
@@ -52,3 +59,22 @@ def test_site_is_sound_on_each_supported_controller(version: str, core: str) -> 
         env=env, capture_output=True, text=True, cwd=CHECKOUT,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("target", "version"),
+    [
+        # Python 3.8 is a target of the older controller alone; ansible-test knows the targets of its own release.
+        pytest.param(target, version, marks=[missing(target), missing(version)])
+        for target, version in (("3.8", "3.11"), ("3.9", "3.12"), ("3.10", "3.12"), ("3.11", "3.12"), ("3.13", "3.12"))
+    ],
+)
+def test_modules_can_be_imported_on_each_python_of_a_target(target: str, version: str) -> None:
+    """ansible-test imports every module and what it needs, with nothing but that Python's own library."""
+    venv, python = controller(version), Path(str(interpreter(target)))
+    words: list[str | Path] = [venv / "bin" / "python", CHECKOUT / "tools" / "sanity.py", "--python", target, "--test", "import"]
+    env = environment(PATH=f"{python.parent}:{venv}/bin:{os.environ['PATH']}")
+    done = subprocess.run(words, env=env, capture_output=True, text=True, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f'Running sanity test "import" on Python {target}' in done.stdout + done.stderr

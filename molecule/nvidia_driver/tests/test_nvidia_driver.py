@@ -39,7 +39,7 @@ def platform(host: Host) -> str:
 def packages(host: Host) -> dict[str, str]:
     """Return the exact version of each package that the role answers for."""
     names, ending = (UBUNTU, "-1ubuntu1") if platform(host).startswith("ubuntu") else (DEBIAN, "-1")
-    return {name: VERSION + ("-1" if name in COMPANIONS else ending) for name in names}
+    return dict.fromkeys(names, VERSION + ending)
 
 
 def policies(host: Host) -> dict[str, tuple[str, list[str]]]:

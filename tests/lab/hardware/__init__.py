@@ -21,7 +21,7 @@ SHIM = f"{HOME}/liblabhw.so"
 # Everything here is the same program under another name; it looks at the name.
 PROGRAMS = (
     "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "nv-fabricmanager", "nvidia-imex",
-    "lab-kernel", "lab-fault", "lab-hw", "hold-gpu", "mokutil",
+    "lab-kernel", "lab-fault", "lab-hw", "hold-gpu", "mokutil", "mlxconfig", "grub-probe",
 )  # fmt: skip
 UNITS = "usr/local/lib/systemd/system"
 WANTED = ("lab-hw.service", "lab-coldplug.service")
@@ -64,6 +64,7 @@ def install(root: Path) -> None:
     link = root / "usr/local/bin/mokutil"
     link.unlink(missing_ok=True)
     link.symlink_to(f"/{HOME}/mokutil")
+    _disk_probe(root)
     units = root / UNITS
     shutil.copytree(GUEST / "units", units, dirs_exist_ok=True)
     wants = root / "etc/systemd/system/sysinit.target.wants"
@@ -71,6 +72,19 @@ def install(root: Path) -> None:
     for unit in WANTED:
         (wants / unit).unlink(missing_ok=True)
         (wants / unit).symlink_to(f"/{UNITS}/{unit}")
+
+
+def _disk_probe(root: Path) -> None:
+    """Let the host's disk answer grub-probe, also once GRUB's package brings its own: that one would look at the machine under the lab."""
+    program = root / "usr/sbin/grub-probe"
+    if not (root / "usr/bin/dpkg-divert").exists():
+        return
+    words = ["--local", "--rename", "--divert", f"/{program.relative_to(root)}.distrib", "--add", f"/{program.relative_to(root)}"]
+    done = subprocess.run(["chroot", str(root), "dpkg-divert", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"dpkg-divert: {done.stderr.strip()[-300:]}")
+    program.unlink(missing_ok=True)
+    program.symlink_to(f"/{HOME}/grub-probe")
 
 
 def _module_index(root: Path) -> None:

@@ -36,7 +36,7 @@ def describe(profile: Description, name: str, identity: str) -> Description:
         "schema": 1,
         "profile": name,
         "identity": identity,
-        "system": {"secure_boot": None, "virtualization": None, **profile["system"]},
+        "system": {"secure_boot": None, "virtualization": None, "iommu": None, **profile["system"]},
         "numa": profile["numa"],
         "pci": pci,
         "gpu_models": profile.get("gpu_models", {}),
@@ -64,7 +64,8 @@ def _functions(profile: Description) -> list[Description]:
                 "vendor": part["ids"][:4], "device": part["ids"][5:], "class": part["class"], "subsystem": part.get("subsystem", "0000:0000"),
                 "revision": part.get("revision", "00"), "driver": part.get("driver"), "role": part.get("role", "endpoint"),
                 "speed": part.get("speed"), "width": part.get("width"), "model": part.get("model"), "bars_mib": part.get("bars_mib", []),
-                "vpd": part.get("vpd"),
+                "vpd": part.get("vpd"), "acs": part.get("acs", 0), "ats": part.get("ats"), "sriov": part.get("sriov"),
+                "virtual": part.get("virtual", False),
             }  # fmt: skip
             found.append(function)
             deeper = walk(below, address, root)
@@ -119,19 +120,30 @@ def _nvlink(nvlink: Description | None, gpus: list[Description], switches: list[
     return {"rate": nvlink["rate"], "links": links, "clique": clique, "cluster": None if clique is None else uuid("lab", "rack")}
 
 
+def _guid(identity: str, what: str) -> str:
+    digits = "a088c2" + token(identity, f"guid {what}", 10)
+    return ":".join(digits[start : start + 4] for start in range(0, 16, 4))
+
+
 def _rdma(profile: Description, entry: Description, identity: str) -> Description:
     address = full(entry["at"])
-    guid = "a088c2" + token(identity, f"guid {address}", 10)
+    bonds = {member: found["name"] for found in profile.get("interfaces", []) for member in found.get("members", [])}
     return {
+        "more_ports": [],
         **entry,
         "at": address,
         "model": profile["rdma_models"][entry["model"]],
-        "guid": ":".join(guid[start : start + 4] for start in range(0, 16, 4)),
+        "guid": _guid(identity, address),
+        # All functions of a card have it of the first one.
+        "card_guid": _guid(identity, address[:-1] + "0"),
+        "bond": bonds.get(entry.get("interface", "")),
+        "ipv4": "0a" + token(identity, f"ipv4 {address}", 6),
         "lid": 1 + int(token(identity, f"lid {address}", 4), 16) % 48000,
     }
 
 
 def _interface(entry: Description, identity: str) -> Description:
-    digits = "a088c2" + token(identity, f"mac {entry['at']}", 6)
+    digits = "a088c2" + token(identity, f"mac {entry.get('at', entry['name'])}", 6)
     mac = ":".join(digits[start : start + 2] for start in range(0, 12, 2))
-    return {"type": "ethernet", "cable": False, "mbps": None, **entry, "at": full(entry["at"]), "mac": mac}
+    at = full(entry["at"]) if "at" in entry else None
+    return {"type": "ethernet", "cable": False, "mbps": None, "up": False, "members": [], **entry, "at": at, "mac": mac}

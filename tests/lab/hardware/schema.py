@@ -24,6 +24,7 @@ NUMA: Table = {"id": (int, True), "cpus": (str, True), "memory_gib": (int, True)
 PART: Table = {
     "ids": (str, True), "class": (str, True), "subsystem": (str, False), "revision": (str, False), "driver": (str, False), "role": (str, False),
     "speed": ((int, float), False), "width": (int, False), "model": (str, False), "bars_mib": (list, False), "vpd": (dict, False),
+    "acs": (int, False), "ats": (bool, False), "sriov": (int, False), "virtual": (bool, False),
 }  # fmt: skip
 ROOT: Table = {"root": (str, True), "numa": (int, True), "tree": (dict, True)}
 GPU_MODEL: Table = {
@@ -33,16 +34,22 @@ GPU_MODEL: Table = {
     "inforom": (str, False), "power_w": (dict, True), "clocks_mhz": (dict, True), "memory_numa": (bool, False),
 }  # fmt: skip
 NVLINK: Table = {"rate": (str, True), "switches": (list, False), "pairs": (list, False), "remote": (int, False), "clique": (int, False)}
-RDMA_MODEL: Table = {"hca_type": (str, True), "board_id": (str, True), "firmware": (str, True), "max_gbps": (int, True)}
+RDMA_MODEL: Table = {"hca_type": (str, False), "board_id": (str, False), "firmware": (str, True), "max_gbps": (int, True)}
+PORT: Table = {"link_layer": (str, True), "gbps": (int, True), "interface": (str, False), "down": (bool, False)}
 RDMA: Table = {
     "name": (str, True), "at": (str, True), "model": (str, True), "link_layer": (str, True), "gbps": (int, True), "interface": (str, False),
+    "more_ports": (list, False),
 }  # fmt: skip
-INTERFACE: Table = {"name": (str, True), "at": (str, True), "type": (str, False), "cable": (bool, False), "mbps": (int, False)}
+INTERFACE: Table = {
+    "name": (str, True), "at": (str, False), "type": (str, False), "cable": (bool, False), "mbps": (int, False), "up": (bool, False),
+    "mode": (str, False), "members": (list, False), "on": (str, False),
+}  # fmt: skip
 MODULE: Table = {"name": (str, True), "size": (int, True), "used_by": (list, False)}
 PROFILE: Table = {
     "schema": (int, True), "system": (dict, True), "numa": (list, True), "parts": (dict, True), "pci": (list, True), "gpu_models": (dict, False),
     "nvlink": (dict, False), "rdma_models": (dict, False), "rdma": (list, False), "interfaces": (list, False), "modules": (list, False),
 }  # fmt: skip
+LAYERS = ("InfiniBand", "Ethernet", "Unknown")
 ROLES = ("root_port", "upstream", "downstream", "endpoint")
 
 
@@ -157,6 +164,8 @@ def _check_tree(profile: dict[str, Any], nodes: set[int], name: str) -> set[str]
                 raise ProfileError(f"{where}: {key!r} cannot hang below {above}")
             if below and role == "endpoint":
                 raise ProfileError(f"{where}: {key!r} is no bridge")
+            if profile["parts"][part].get("virtual") and not any(_carries(profile, other, address) for other in tree):
+                raise ProfileError(f"{where}: {key!r} is a virtual function of nothing beside it")
             walk(below, role, f"{where}/{address}")
 
     for entry in profile["pci"]:
@@ -165,6 +174,12 @@ def _check_tree(profile: dict[str, Any], nodes: set[int], name: str) -> set[str]
             raise ProfileError(f"{name}.pci: root {entry['root']} is on NUMA node {entry['numa']}, which is not described")
         walk(entry["tree"], "root", f"{name}.pci.{entry['root']}")
     return places
+
+
+def _carries(profile: dict[str, Any], key: str, address: str) -> bool:
+    """Tell whether a function of the tree may have virtual ones, and is of the same slot as an address."""
+    place, part = key.split()
+    return "sriov" in profile["parts"][part] and place.rsplit(".", 1)[0] == address.rsplit(".", 1)[0]
 
 
 def _check_devices(profile: dict[str, Any], places: set[str], name: str) -> None:
@@ -176,20 +191,38 @@ def _check_devices(profile: dict[str, Any], places: set[str], name: str) -> None
     interfaces = profile.get("interfaces", [])
     for entry in interfaces:
         _table(entry, INTERFACE, f"{name}.interfaces")
+    _check_stacked(interfaces, name)
     known = {entry["name"] for entry in interfaces}
     for entry in profile.get("rdma", []):
         where = f"{name}.rdma.{entry.get('name', '?')}"
         _table(entry, RDMA, where)
         if entry["model"] not in rdma_models:
             raise ProfileError(f"{where}: model {entry['model']} is not in rdma_models")
-        if entry.get("interface") and entry["interface"] not in known:
-            raise ProfileError(f"{where}: interface {entry['interface']} is not described")
-        if entry["link_layer"] not in ("InfiniBand", "Ethernet", "Unspecified"):
-            raise ProfileError(f"{where}: link_layer is {entry['link_layer']!r}")
+        for port in entry.get("more_ports", []):
+            _table(port, PORT, where)
+        for port in (entry, *entry.get("more_ports", [])):
+            if port.get("interface") and port["interface"] not in known:
+                raise ProfileError(f"{where}: interface {port['interface']} is not described")
+            if port["link_layer"] not in LAYERS:
+                raise ProfileError(f"{where}: link_layer is {port['link_layer']!r}")
     for entry in [*interfaces, *profile.get("rdma", [])]:
-        if entry["at"] not in places:
+        if "at" in entry and entry["at"] not in places:
             raise ProfileError(f"{name}: {entry['name']} is at {entry['at']}, where no device is")
     if sum(bool(entry.get("cable")) for entry in interfaces) > 1:
         raise ProfileError(f"{name}.interfaces: a host has one cable")
     for entry in profile.get("modules", []):
         _table(entry, MODULE, f"{name}.modules")
+
+
+def _check_stacked(interfaces: list[dict[str, Any]], name: str) -> None:
+    """Check that bonds and VLANs are on interfaces, and everything else is on a device."""
+    known = {entry["name"] for entry in interfaces}
+    for entry in interfaces:
+        where, kind = f"{name}.interfaces.{entry['name']}", entry.get("type", "ethernet")
+        if kind not in ("ethernet", "infiniband", "bond", "vlan"):
+            raise ProfileError(f"{where}: type is {kind!r}")
+        below = {"bond": entry.get("members", []), "vlan": [entry.get("on")]}.get(kind)
+        if below is None and "at" not in entry:
+            raise ProfileError(f"{where}: at is missing")
+        if below is not None and not set(below) <= known:
+            raise ProfileError(f"{where}: it is on {below!r}, which are not described")

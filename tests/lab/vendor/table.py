@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Platform:
     key_file: str
     version: str
     branches: tuple[int, ...]
+    # By branch, where the vendor numbers packages in another way than it does today.
+    older: dict[int, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Table:
 def expand(row: dict[str, Any], platform: Platform, release: Release) -> Package:
     """Fill the templates of a row in for a platform and a release."""
     words = {"v": release.version, "b": str(release.branch)}
-    words["pv"] = fill(row.get("version", platform.version), words)
+    words["pv"] = fill(row.get("version", platform.older.get(release.branch, platform.version)), words)
     files = [{key: fill(value, words) for key, value in entry.items()} for entry in row.get("files", [])]
     return Package(
         platform=platform,

@@ -52,6 +52,21 @@ def test_requests_that_make_no_sense_are_refused(words: list[str], capsys: pytes
     assert "name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", ["x", "0", "-3", "65", "1.5"])
+def test_a_number_of_hosts_is_one(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line says which would do."""
+    with pytest.raises(SystemExit):
+        cli.main(["up", f"--nodes={number}"])
+    assert f"'{number}': give a number of hosts from 1 to 64" in capsys.readouterr().err
+
+
+def test_a_fault_of_nothing_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half of a command gets the other half's choices."""
+    assert cli.main(["fault", "bogus"]) == 1
+    said = capsys.readouterr().err
+    assert "lab fault HOST KIND" in said and all(kind in said for kind in FAULTS) and said.count("\n") == 1
+
+
 def test_host_words_are_read_and_written_alike() -> None:
     """NAME:IMAGE:PROFILE[:LAYERS], and what JSON carries."""
     spec = parse("n12:debian13:h100-sxm8:driver,torch")

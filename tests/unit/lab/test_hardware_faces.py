@@ -17,8 +17,9 @@ from lab.hardware.guest.labhw import fabricmanager, faults, kernel, tree
 from lab.hardware.guest.labhw import machine as machines
 from lab.hardware.guest.labhw.faces import IMEX_CHANNEL, parameters, wanted_devices
 from lab.hardware.guest.labhw.machine import Machine
-from lab.hardware.guest.labhw.pciconfig import space
+from lab.hardware.guest.labhw.pciconfig import rewritten, space
 from lab.hardware.guest.labhw.render import cpu_mask, modalias, sysfs, vpd
+from lab.hardware.guest.labhw.render_rdma import interface_id
 from lab.hardware.guest.labhw.state import State, fresh, module_table
 from unit.lab.hardware_machines import machine
 
@@ -97,7 +98,7 @@ def test_dependents_hold_a_module() -> None:
 def test_configuration_space_says_the_same_as_the_files() -> None:
     found = machine("h100-sxm8")
     config = space(found, found.by_address[GPU])
-    assert len(config) == 256
+    assert len(config) == 4096
     assert struct.unpack_from("<HH", config, 0) == (0x10DE, 0x2330)
     assert config[0x09:0x0C] == b"\x00\x02\x03"
     assert struct.unpack_from("<H", config, 0x52)[0] == 5 | 16 << 4
@@ -150,6 +151,113 @@ def test_ports_and_their_faults() -> None:
         assert (sick["state"], sick["phys_state"], sick["rate"]) == (state, physical, rate)
         assert (sick["sm_lid"] == "0x1") == (state == "4: ACTIVE")
         assert port(found, "mlx5_2") == port(machine("h100-sxm8"), "mlx5_2")
+
+
+def below(drawn: tree.Tree, folder: str) -> dict[str, tree.Content]:
+    return {path.removeprefix(folder + "/"): content for path, content in drawn.items() if path.startswith(folder + "/")}
+
+
+def test_a_port_has_the_gids_of_its_kind() -> None:
+    found = machine("h100-sxm8")
+    drawn = sysfs(found, loaded())
+    infiniband = below(drawn, f"{home(found, NIC)}/infiniband/mlx5_0/ports/1/gids")
+    assert [infiniband[str(row)] for row in range(8)] == [f"fe80:0000:0000:0000:{found.rdma[0]['guid']}", *[":".join(["0000"] * 8)] * 7]
+    folder = f"{home(found, '0000:29:00.0')}/infiniband/mlx5_1/ports/1"
+    rows, attributes = below(drawn, f"{folder}/gids"), below(drawn, f"{folder}/gid_attrs")
+    assert [attributes[f"types/{row}"] for row in range(4)] == ["IB/RoCE v1", "RoCE v2"] * 2
+    assert {attributes[f"ndevs/{row}"] for row in range(4)} == {"eth0"}
+    mac = found.interfaces[1]["mac"]
+    assert rows["0"] == rows["1"] == f"fe80:0000:0000:0000:{interface_id(mac)}"
+    assert rows["2"] == rows["3"] and str(rows["2"]).startswith("0000:0000:0000:0000:0000:ffff:0a")
+    assert "types/4" not in attributes
+    assert len(rows) == 16
+
+
+def test_an_interface_id_has_the_address_with_its_universal_bit_turned() -> None:
+    assert interface_id("a0:88:c2:01:02:03") == "a288:c2ff:fe01:0203"
+
+
+def test_a_device_of_two_ports() -> None:
+    found = machine("v100x4", {"kind": "ib-down", "target": "mlx4_0", "more": "polling"})
+    ports = below(sysfs(found, loaded()), f"{home(found, '0000:60:00.0')}/infiniband/mlx4_0/ports")
+    assert [ports[f"{number}/{key}"] for number in (1, 2) for key in ("link_layer", "state", "phys_state")] == [
+        "InfiniBand", "1: DOWN", "2: Polling", "Ethernet", "1: DOWN", "3: Disabled",
+    ]  # fmt: skip
+    assert ports["2/gid_attrs/ndevs/0"] == "enp96s0d1"
+    drawn = sysfs(machine("v100x4"), loaded())
+    umad = {path: content for path, content in drawn.items() if "infiniband_mad/umad" in path and path.endswith(("/port", "/ibdev"))}
+    assert [str(content) for content in umad.values()] == ["mlx5_0", "1", "mlx5_1", "1", "mlx4_0", "1", "mlx4_0", "2"]
+
+
+def test_efa_is_a_device_without_interface_type_and_management() -> None:
+    found = machine("h100-efa8")
+    drawn = sysfs(found, loaded())
+    device = below(drawn, f"{home(found, '0000:4f:00.0')}/infiniband/rdmap79s0")
+    assert (device["ports/1/link_layer"], device["ports/1/gids/0"]) == ("Unknown", f"fe80:0000:0000:0000:{found.rdma[0]['guid']}")
+    assert not {"hca_type", "board_id", "ports/1/gids/1"} & set(device)
+    assert not [path for path in drawn if "umad" in path or path.startswith(home(found, "0000:4f:00.0") + "/net")]
+    assert drawn[f"{home(found, '0000:4f:00.0')}/driver"] == tree.Link("bus/pci/drivers/efa")
+
+
+def test_virtual_functions_and_their_card_name_each_other() -> None:
+    found = machine("amd")
+    drawn = sysfs(found, loaded())
+    card, one, two = (home(found, f"0000:14:00.{number}") for number in range(3))
+    assert (text(drawn, f"{card}/sriov_numvfs"), text(drawn, f"{card}/sriov_totalvfs")) == ("2", "16")
+    assert (drawn[f"{card}/virtfn0"], drawn[f"{card}/virtfn1"]) == (tree.Link(one), tree.Link(two))
+    assert drawn[f"{one}/physfn"] == drawn[f"{two}/physfn"] == tree.Link(card)
+    assert (text(drawn, f"{one}/device"), text(drawn, f"{one}/current_link_speed")) == ("0x101e", "Unknown")
+    # A virtual function leaves its ids to its card, and has PCI Express all the same.
+    config = space(found, found.by_address["0000:14:00.1"])
+    assert config[:4] == b"\xff" * 4
+    assert config[config[0x34]] == 0x10
+    assert text(drawn, f"{home(found, '0000:24:00.0')}/sriov_numvfs") == "0"
+
+
+def test_a_bond_its_members_and_a_vlan_on_it() -> None:
+    found = machine("gb200-tray")
+    drawn = sysfs(found, loaded())
+    bond = below(drawn, "devices/virtual/net/bond0")
+    assert (bond["bonding/mode"], bond["bonding/slaves"], bond["bonding/active_slave"]) == ("802.3ad 4", "enP22p3s0f0np0 enP22p3s0f1np1", "")
+    for number in range(2):
+        name, place = f"enP22p3s0f{number}np{number}", f"{home(found, f'0016:03:00.{number}')}/net"
+        assert bond[f"lower_{name}"] == tree.Link(f"{place}/{name}")
+        assert drawn[f"{place}/{name}/master"] == tree.Link("devices/virtual/net/bond0")
+    assert "DEVTYPE=vlan\n" in text(drawn, "devices/virtual/net/bond0.100/uevent")
+    assert drawn["devices/virtual/net/bond0.100/lower_bond0"] == tree.Link("devices/virtual/net/bond0")
+    assert text(drawn, "class/net/bonding_masters") == "bond0"
+    # The device over the bond is at the first port alone, and its GIDs are the bond's.
+    assert [device["name"] for device in found.rdma if device["at"].startswith("0016:")] == ["mlx5_bond_0"]
+    assert text(drawn, f"{home(found, '0016:03:00.0')}/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/0") == "bond0"
+
+
+def test_every_slot_has_a_group_of_the_iommu() -> None:
+    found = machine("rtx4090x2")
+    drawn = sysfs(found, loaded())
+    group = drawn[f"{home(found, '0000:01:00.0')}/iommu_group"]
+    assert isinstance(group, tree.Link)
+    assert text(drawn, f"{group.target}/type") == "DMA-FQ"
+    assert set(below(drawn, f"{group.target}/devices")) == {"0000:01:00.0", "0000:01:00.1"}
+    assert not [path for path in sysfs(machine("cloud-vm"), loaded()) if "iommu" in path]
+
+
+def test_access_control_is_on_where_the_profile_says_so() -> None:
+    found = machine("rtx4090x2")
+    assert struct.unpack_from("<IHH", space(found, found.by_address["0000:00:01.1"]), 0x100) == (0x0001000D, 0x5F, 0x1D)
+
+
+def test_registers_that_were_written_to_stay_as_they_are() -> None:
+    found = machine("h100-sxm8")
+    drawn = space(found, found.by_address["0000:3d:01.0"])
+    written = bytearray(drawn)
+    struct.pack_into("<H", written, 0x106, 0x1D)
+    struct.pack_into("<H", written, 0x48, 0x5930)
+    written[0x00:0x02] = b"ab"
+    kept = rewritten(drawn, bytes(written))
+    assert (kept[0x106:0x108], kept[0x48:0x4A], kept[:2]) == (b"\x1d\x00", b"\x30\x59", drawn[:2])
+    # A device that was dead, or is now, remembers nothing.
+    assert rewritten(drawn, b"\xff" * 4096) == rewritten(drawn, b"") == drawn
+    assert rewritten(b"\xff" * 256, bytes(written)) == b"\xff" * 256
 
 
 def test_a_narrow_link_is_narrow_at_both_its_ends_and_nowhere_else() -> None:

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
+from fixtures.stack import catalog
 from lab.vendor.contents import entries
 from lab.vendor.table import RELATION, Package, Platform, Table, TableError, check_row, load
 
 TABLE = load()
 PLATFORMS = {platform.name: platform for platform in TABLE.platforms}
-VARS = Path(__file__).resolve().parents[3] / "roles/gpu_stack/vars/main"
 LOCKSTEP = ("libcuda1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms", "libnvidia-compute-580", "nvidia-utils-580", "nvidia-dkms-580-open")
 
 
@@ -76,10 +74,11 @@ def test_two_releases_a_branch_and_one_to_come(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_versions_follow_the_platform_but_for_companions(name: str) -> None:
+def test_versions_follow_the_platform_and_companions_since_580(name: str) -> None:
     for package in TABLE.packages(PLATFORMS[name]):
         companion = package.name.startswith(("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex"))
-        ending = "-1ubuntu1" if name == "ubuntu2404" and not companion else "-1"
+        new, old = ("-1ubuntu1", "-0ubuntu1") if name == "ubuntu2404" else ("-1", "-1")
+        ending = new if package.release.branch >= 580 else "-1" if companion else old
         assert package.version == package.release.version + ending
 
 
@@ -122,32 +121,28 @@ def test_no_file_is_in_two_packages_that_can_be_installed_together(name: str) ->
                 assert others <= apart | offered, f"{path} is in {package.name} and {sorted(others)}"
 
 
-@pytest.mark.skipif(not (VARS / "driver.yml").exists(), reason="the catalog is not in this checkout")
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_what_the_catalog_installs_is_on_the_site(name: str) -> None:
-    catalog = yaml.safe_load((VARS / "driver.yml").read_text())
-    platform = PLATFORMS[name]
-    there = {(package.name, package.version) for package in released(TABLE, platform)}
-    rules = catalog["__gpu_stack_driver_packages"]
+    """Of the releases that the site has: some of each of its branches."""
+    known = catalog()
+    platform = {**known["platforms"][name], "id": name}
+    there = {(package.name, package.version) for package in released(TABLE, PLATFORMS[name])}
+    releases = {package.release.version for package in released(TABLE, PLATFORMS[name])}
     checked = 0
-    for entry in catalog["__gpu_stack_driver_branches"]:
-        branch = entry["branch"]
-        if branch not in platform.branches:
-            continue
-        rule = next(rule for rule in rules[platform.family] if rule["branches"][0] <= branch <= rule["branches"][1])
-        companions = next(rule for rule in rules["companions"] if rule["branches"][0] <= branch <= rule["branches"][1])
-        for version in entry["versions"]:
-            for names in (rule[key] for key in ("user_space", "kernel_open", "kernel_proprietary", "persistence")):
-                for package in names:
-                    assert (package.replace("{branch}", str(branch)), platform.version.replace("{v}", version)) in there
+    for entry in known["driver_branches"]:
+        if entry["branch"] in PLATFORMS[name].branches:
+            known_there = set(entry["versions"]) & releases
+            assert known_there, f"the catalog knows no release of {entry['branch']} that the site has"
+            for version in known_there:
+                for flavour in entry["flavours"]:
+                    wanted = {"version": version, "branch": entry["branch"], "flavour": flavour}
+                    assert set(_driver_packages.packages(known, platform, wanted, known["fabrics"][:1]).items()) <= there
                     checked += 1
-            assert (companions["fabric_manager"].replace("{branch}", str(branch)), f"{version}-1") in there
-    assert checked > 20
+    assert checked >= 4
 
 
-@pytest.mark.skipif(not (VARS / "platforms.yml").exists(), reason="the catalog is not in this checkout")
 def test_the_site_has_the_folders_and_key_files_that_the_catalog_looks_for() -> None:
-    platforms = yaml.safe_load((VARS / "platforms.yml").read_text())["__gpu_stack_platforms"]
+    platforms = catalog()["platforms"]
     for name, platform in PLATFORMS.items():
         assert platforms[name]["directory"] == name
         assert platforms[name]["key_file"] == platform.key_file

@@ -83,6 +83,22 @@ def test_the_links_that_make_a_checkout_the_collection() -> None:
     assert all((folder / name).exists() for name in links)
 
 
+def test_nothing_is_newer_than_the_collection(files: list[Path]) -> None:
+    """What a page says came with a version is in that version."""
+
+    def fields(version: str) -> list[int]:
+        return [int(field) for field in version.split(".")]
+
+    version = yaml.safe_load((CHECKOUT / "galaxy.yml").read_text())["version"]
+    said = {
+        found
+        for path in files
+        if path.parts[0] in ("plugins", "roles") and path.suffix in (".py", ".yml")
+        for found in re.findall(r"version_added: ([0-9.]+)", (CHECKOUT / path).read_text())
+    }
+    assert said and max(map(fields, said)) == fields(version)
+
+
 def test_lint_hides_nothing() -> None:
     """The skip and warn lists are empty, the profile is production, and nothing is ignored by file."""
     settings = yaml.safe_load((CHECKOUT / ".ansible-lint").read_text())
@@ -115,13 +131,21 @@ def test_example_inventories_are_complete(inventory: str) -> None:
     assert "WARNING" not in drawn.stderr, drawn.stderr
 
 
+def test_a_mistyped_inventory_is_refused_beside_a_good_one(tmp_path: Path) -> None:
+    """A run on half of the nodes looks like a run on all of them."""
+    good, bad = CHECKOUT / "inventories" / "single", tmp_path / "pord"
+    listed = subprocess.run(
+        [BIN / "ansible-playbook", "site.yml", "--list-hosts", "-i", good, "-i", bad], cwd=CHECKOUT, env=environment(), capture_output=True, text=True
+    )
+    assert listed.returncode != 0 and "Completely failed to parse inventory source" in listed.stderr, listed.stderr
+
+
 def test_inventories_set_scalars_that_roles_declare() -> None:
     """What an inventory sets is an option of some role; a spelling mistake would be obeyed by nobody."""
     declared: set[str] = set()
     for path in (CHECKOUT / "roles").glob("*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
             declared |= set(entry.get("options") or {})
-    declared |= {"gpu_stack_lock", "gpu_stack_pending_ok", "gpu_stack_relock"}
     for path in sorted((CHECKOUT / "inventories").rglob("group_vars/**/*.yml")):
         names = {name for name in yaml.safe_load(path.read_text()) or {} if not name.startswith("ansible_")}
         assert names <= declared, f"{path.relative_to(CHECKOUT)}: {sorted(names - declared)}"

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils._request import normalize, normalize_lock
 
 from tools.common import CHECKOUT
 
@@ -107,3 +110,37 @@ def test_a_yes_or_no_is_read_as_one() -> None:
             bare = re.findall(rf"^.*\b{name}\b(?!\s*(?:\||:)).*$", path.read_text(), re.MULTILINE)
             assert not bare, f"{path.relative_to(CHECKOUT)}: {bare}"
             assert not re.search(rf"\b{name}\s*\|(?!\s*bool)", path.read_text())
+
+
+def test_the_names_that_are_read_are_those_that_roles_declare() -> None:
+    """Whatever else begins like one of them is refused as mistyped."""
+    declared = {name for role in ROLES for name in specs(role)}
+    assert sorted(declared) == list(_variables.KNOWN)
+    assert {prefix for prefix in _variables.PREFIXES if any(name.startswith(prefix) for name in declared)} == set(_variables.PREFIXES)
+    assert all(name.startswith(_variables.PREFIXES) for name in declared)
+
+
+def test_what_the_request_reads_is_declared() -> None:
+    """The resolver's request names no variable that operators cannot find in the documentation."""
+    text = (CHECKOUT / "roles" / "gpu_stack" / "vars" / "main" / "request.yml").read_text()
+    read = set(re.findall(rf"\b(?:{'|'.join(_variables.PREFIXES)})\w+", text))
+    assert read and read <= set(_variables.KNOWN) | {"verification_members"}
+
+
+# The option's type -> a value that is not of it.
+WRONG = {"str": {"a": 1}, "list": {"a": 1}, "dict": "x", "bool": "perhaps", "int": "soon"}
+SETTINGS = ("gpu_stack_pending_ok", "gpu_stack_reboot_timeout")
+
+
+@pytest.mark.parametrize("name", sorted(specs("gpu_stack")))
+def test_the_resolver_refuses_what_the_specs_would(name: str) -> None:
+    """The playbooks leave the check of the first step's specs out: the resolver says the same in fewer words."""
+    wrong = WRONG[specs("gpu_stack")[name]["type"]]
+    with pytest.raises(Refusal) as caught:
+        if name == "gpu_stack_lock":
+            normalize_lock(wrong, False)
+        elif name in SETTINGS:
+            normalize({"settings": {name: wrong}})
+        else:
+            normalize({name.removeprefix("gpu_stack_"): wrong})
+    assert caught.value.fields["variable"] == name

@@ -22,6 +22,8 @@ PROGRAMS = {
     "lab-hw": "boot:main",
     "hold-gpu": "hold:main",
     "mokutil": "secureboot:main",
+    "mlxconfig": "nicsettings:main",
+    "grub-probe": "bootloader:probe",
 }
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _jobs, _owners, _software
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures.sysfs import Tree
 
@@ -88,9 +88,30 @@ def test_upstream(text: str | None, expected: str | None) -> None:
 
 
 def test_units_answer_in_the_order_asked() -> None:
-    text = "Id=a.service\nActiveState=active\n\nId=other.service\nActiveState=inactive\n"
-    assert _software.parse_units(text, ["a.service", "alias.service"])["alias.service"] == {"Id": "other.service", "ActiveState": "inactive"}
-    assert _software.parse_units(text, ["a.service"]) == {}
+    text = "Id=a.service\nLoadState=loaded\n\nId=other.service\nLoadState=masked\n"
+    found = _software.parse_units(text, ["a.service", "alias.service"])
+    assert found is not None
+    assert found["alias.service"] == {"Id": "other.service", "LoadState": "masked"}
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "Id=a.service\nLoadState=loaded\n\nId=b.service\nLoadState=loaded\n", "Id=a.service\n"])
+def test_what_is_no_answer_about_the_units_is_none(text: str) -> None:
+    assert _software.parse_units(text, ["a.service"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("libcuda1\t580.178.04-1\thold\tinstalled\tA <a@nvidia.com>\n", None),
+        ("kmod-nvidia\t3:580-1.el9\tinstall\tinstalled\t(none)\nold_name\t\tdeinstall\tconfig-files\t\n", None),
+        ("", "the list of packages is empty"),
+        ("libcuda1\t580.178.04-1\thold\tinstalled\tA\nlibnvi", "1 of 2 lines of the list of packages are not understood"),
+        ("\x00\xff\tx\ty\tz\tw\n", "1 of 1 lines of the list of packages are not understood"),
+        ("libcuda1\t1\thold\tmelted\tA\n", "1 of 1 lines of the list of packages are not understood"),
+    ],
+)
+def test_a_list_of_packages_that_cannot_be_relied_on(text: str, expected: str | None) -> None:
+    assert _software.damage(text) == expected
 
 
 def test_module_files(tree: Tree) -> None:
@@ -108,13 +129,13 @@ def test_module_files(tree: Tree) -> None:
 def test_modinfo_of_several_files() -> None:
     text = (
         "filename:       /a/nvidia.ko\nversion:        580.178.04\nsupported:      external\nlicense:        Dual MIT/GPL\nname:           nvidia\n"
-        "filename:       /b/nvidia.ko\nlicense:        NVIDIA\n"
+        "filename:       /b/nvidia.ko\nlicense:        NVIDIA\nsigner:         DKMS module signing key\n"
     )
     described = _driver.parse_modinfo(text)
     assert _driver.on_disk({"k1": "/a/nvidia.ko", "k2": "/b/nvidia.ko", "k3": "/c/nvidia.ko"}, described) == {
-        "k1": {"version": "580.178.04", "flavour": "open", "path": "/a/nvidia.ko"},
-        "k2": {"version": None, "flavour": "proprietary", "path": "/b/nvidia.ko"},
-        "k3": {"version": None, "flavour": None, "path": "/c/nvidia.ko"},
+        "k1": {"version": "580.178.04", "flavour": "open", "path": "/a/nvidia.ko", "signer": None},
+        "k2": {"version": None, "flavour": "proprietary", "path": "/b/nvidia.ko", "signer": "DKMS module signing key"},
+        "k3": {"version": None, "flavour": None, "path": "/c/nvidia.ko", "signer": None},
     }
 
 
@@ -160,6 +181,18 @@ def test_user_space_follows_links(tree: Tree) -> None:
     assert _driver.user_space(system(tree)) is None
 
 
+def test_libraries_have_versions_of_their_own(tree: Tree) -> None:
+    tree.file("/usr/lib64/libcuda.so.535.309.01", "")
+    tree.link("/usr/lib64/libcuda.so.1", "/usr/lib64/libcuda.so.535.309.01")
+    assert (_driver.library(system(tree), "libcuda"), _driver.library(system(tree), "libnvidia-ml")) == ("535.309.01", None)
+
+
+def test_firmware_is_that_of_driver_versions(tree: Tree) -> None:
+    for path in ("580.178.04/gsp_ga10x.bin", "535.309.01/README", "ga102/gsp/booter.bin", "575.64/gsp.bin"):
+        tree.file(f"/lib/firmware/nvidia/{path}", "")
+    assert _driver.gsp_firmware(system(tree)) == ["575.64", "580.178.04"]
+
+
 INSTALLED = {"nvidia-driver-cuda": _software.Package("580.178.04-1", False, "installed", NVIDIA)}
 HALF = {"nvidia-driver-cuda": _software.Package(None, False, "half-installed", NVIDIA)}
 
@@ -177,12 +210,49 @@ HALF = {"nvidia-driver-cuda": _software.Package(None, False, "half-installed", N
     ],
 )
 def test_owner(tree: Tree, packages: Any, library: str | None, modules: bool, expected: str | None) -> None:
-    assert _driver.owner(system(tree), packages, library, modules) == expected
+    assert _owners.driver(system(tree), packages, library, modules) == expected
+
+
+@pytest.mark.parametrize("mark", ["/etc/dgx-release", "/opt/azurehpc/component_versions.txt"])
+def test_the_driver_of_an_image_is_the_images(tree: Tree, mark: str) -> None:
+    tree.file(mark, "")
+    assert _owners.driver(system(tree), INSTALLED, "580.178.04", True) == "image"
+    assert _owners.driver(system(tree), {}, None, False) == "absent"
+
+
+def packages(*names: str) -> dict[str, _software.Package]:
+    return {name: _software.Package("1", False, "installed", NVIDIA) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("names", "files", "expected"),
+    [
+        (("bash",), (), "absent"),
+        (("rdma-core",), (), "inbox"),
+        ((), ("/sys/module/mlx5_core/refcnt",), "inbox"),
+        (("mlnx-ofed-kernel-dkms", "rdma-core"), ("/sys/module/mlx5_core/refcnt",), "mlnx_ofed"),
+        (("doca-ofed", "mlnx-ofed-kernel-dkms"), (), "doca"),
+        (("doca-host",), (), "absent"),
+    ],
+)
+def test_who_owns_rdma(tree: Tree, names: tuple[str, ...], files: tuple[str, ...], expected: str) -> None:
+    for path in files:
+        tree.file(path, "")
+    assert _owners.rdma(system(tree), packages(*names)) == expected
+    assert _owners.rdma(system(tree), None) is None
+
+
+def test_who_owns_the_fabric_manager(tree: Tree) -> None:
+    assert _owners.fabric_manager(system(tree), None) is None
+    assert _owners.fabric_manager(system(tree), {}) == "absent"
+    tree.file("/usr/bin/nv-fabricmanager", "")
+    assert _owners.fabric_manager(system(tree), {}) == "runfile"
+    assert _owners.fabric_manager(system(tree), packages("nvidia-fabricmanager-535")) == "nvidia"
 
 
 def test_the_operators_driver_is_the_operators(tree: Tree) -> None:
     tree.file("/run/nvidia/driver/usr/bin/nvidia-smi", "")
-    assert _driver.owner(system(tree), {}, None, True) == "gpu-operator"
+    assert _owners.driver(system(tree), {}, None, True) == "gpu-operator"
 
 
 def test_holders(tree: Tree) -> None:
@@ -213,36 +283,4 @@ def test_holders(tree: Tree) -> None:
     ],
 )
 def test_unit_of(cgroup: str, expected: str | None) -> None:
-    assert _driver.unit_of(cgroup) == expected
-
-
-def driver(loaded: str | None = None, disk: str | None = None, nouveau: bool = False) -> dict[str, Any]:
-    return {
-        "loaded": {"version": loaded, "flavour": None} if loaded else None,
-        "on_disk": {KERNEL: {"version": disk, "flavour": "open", "path": "x"}} if disk else {},
-        "nouveau_loaded": nouveau,
-    }
-
-
-@pytest.mark.parametrize(
-    ("files", "state", "expected"),
-    [
-        pytest.param({}, driver(), [], id="bare"),
-        pytest.param({}, driver("580.178.04", "580.178.04"), [], id="in step"),
-        pytest.param({}, driver("580.159.04", "580.178.04"), ["other_module_loaded"], id="changed below a loaded module"),
-        pytest.param({}, driver("580.159.04", None), [], id="no module for this kernel: a boot would not help"),
-        pytest.param({}, driver(None, "580.178.04"), [], id="only to be loaded"),
-        pytest.param({}, driver(None, "580.178.04", True), ["nouveau_loaded"], id="nouveau in the way"),
-        pytest.param({}, driver(nouveau=True), [], id="nouveau and no driver"),
-        pytest.param({"/run/reboot-required": "", "/run/reboot-required.pkgs": "linux-base\nlibc6"}, driver(), ["asked_by_packages"], id="flag"),
-        pytest.param({f"/boot/vmlinuz-{KERNEL}": "", "/boot/vmlinuz-6.1.0-9-amd64": ""}, driver(), [], id="older kernel beside"),
-        pytest.param({f"/boot/vmlinuz-{KERNEL}": "", "/boot/vmlinuz-6.1.0-41-amd64": ""}, driver(), ["newer_kernel"], id="newer kernel"),
-        pytest.param({"/boot/vmlinuz-6.1.0-41-amd64": ""}, driver(), [], id="a kernel that is not from here"),
-    ],
-)
-def test_reboot_reasons(tree: Tree, files: dict[str, str], state: dict[str, Any], expected: list[str]) -> None:
-    for path, text in files.items():
-        tree.file(path, text)
-    reasons = _driver.reboot_reasons(system(tree), KERNEL, state)
-    assert [reason["id"] for reason in reasons] == expected
-    assert all(reason["seen"] for reason in reasons)
+    assert _jobs.unit_of(cgroup) == expected

@@ -128,12 +128,69 @@ def test_interfaces(tree: Tree) -> None:
         "/proc/net/route",
         "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU\neth0 00000000 0107D50A 3 0 0 0 00000000 0\nbr0 0007D50A 0 1 0 0 0 00FFFFFF 0\n",
     )
-    found = {entry["name"]: entry for entry in _net.scan(system(tree), {2: ["10.0.0.1/24"]})}
+    found = {entry["name"]: entry for entry in _net.scan(system(tree), {2: ["10.0.0.1/24"]}, [])}
     assert {name: entry["type"] for name, entry in found.items()} == {
         "lo": "loopback", "eth0": "physical", "bond0": "bond", "br0": "bridge", "veth9": "virtual",
     }
     assert found["eth0"] == {
         "name": "eth0", "type": "physical", "address": "0000:5e:00.0", "mac": "02:00:00:00:00:01", "ipv4": ["10.0.0.1/24"],
-        "up": True, "default_route": True, "speed_mbps": 25000,
+        "up": True, "default_route": True, "speed_mbps": 25000, "carrier": None, "operstate": None, "mtu": None, "master": None, "bond": None,
+        "vlan_parent": None, "kernel_driver": None, "numa_node": None, "physical_function": None, "virtual_functions": None,
+        "virtual_functions_possible": None, "pcie": {"generation": None, "width": None, "max_generation": None, "max_width": None},
     }
     assert (found["br0"]["up"], found["br0"]["default_route"], found["bond0"]["speed_mbps"]) == (False, False, None)
+
+
+def test_the_state_of_an_interface(tree: Tree) -> None:
+    tree.interface("eth0", 2, carrier="1", operstate="up", mtu="9000")
+    tree.interface("eth1", 3, carrier="0", operstate="down", mtu="1500")
+    tree.interface("eth2", 4, carrier="2", operstate="", mtu="many")
+    found = {entry["name"]: (entry["carrier"], entry["operstate"], entry["mtu"]) for entry in _net.scan(system(tree), {}, [])}
+    assert found == {"eth0": (True, "up", 9000), "eth1": (False, "down", 1500), "eth2": (None, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("mode", "active", "expected"),
+    [
+        ("802.3ad 4", "", {"mode": "802.3ad", "members": ["eth0", "eth1"], "active": None}),
+        ("active-backup 1", "eth1", {"mode": "active-backup", "members": ["eth0", "eth1"], "active": "eth1"}),
+        ("", "", {"mode": None, "members": ["eth0", "eth1"], "active": None}),
+    ],
+)
+def test_a_bond_and_its_members(tree: Tree, mode: str, active: str, expected: dict[str, Any]) -> None:
+    tree.interface("eth0", 2)
+    tree.interface("eth1", 3)
+    tree.bond("bond0", 4, "eth0", "eth1", mode=mode, active=active)
+    found = {entry["name"]: entry for entry in _net.scan(system(tree), {}, [])}
+    assert found["bond0"]["bond"] == expected
+    assert [found[name]["master"] for name in ("eth0", "eth1", "bond0")] == ["bond0", "bond0", None]
+    assert [found[name]["bond"] for name in ("eth0", "eth1")] == [None, None]
+
+
+def test_a_vlan_names_what_it_is_on(tree: Tree) -> None:
+    tree.interface("eth0", 2)
+    for name, kind in (("eth0.100", "vlan"), ("macvlan0", "macvlan"), ("odd", "vlan\nlower")):
+        tree.interface(name, 3, uevent=f"DEVTYPE={kind}\nINTERFACE={name}")
+        tree.link(f"/sys/class/net/{name}/lower_eth0", "/sys/class/net/eth0")
+    tree.link("/sys/class/net/odd/lower_eth1", "/sys/class/net/eth0")
+    tree.bond("bond0", 5, "eth0")
+    tree.link("/sys/class/net/bond0/lower_eth0", "/sys/class/net/eth0")
+    found = {entry["name"]: (entry["type"], entry["vlan_parent"]) for entry in _net.scan(system(tree), {}, [])}
+    assert found == {
+        "eth0": ("virtual", None), "eth0.100": ("virtual", "eth0"), "macvlan0": ("virtual", None), "odd": ("virtual", None), "bond0": ("bond", None),
+    }  # fmt: skip
+
+
+def test_an_interface_has_what_its_function_has(tree: Tree) -> None:
+    tree.pci("pci0000:10/0000:11:00.1", {"vendor": "0x8086", "device": "0x1572", "class": "0x020000"}, 1, "iavf")
+    tree.link("/sys/devices/pci0000:10/0000:11:00.1/physfn", "/sys/devices/pci0000:10/0000:11:00.0")
+    tree.interface("eth0", 2)
+    tree.link("/sys/class/net/eth0/device", "/sys/devices/pci0000:10/0000:11:00.1")
+    tree.interface("eth1", 3)
+    tree.link("/sys/class/net/eth1/device", "/sys/devices/pci0000:10/0000:12:00.0/virtio1")
+    tree.link("/sys/devices/pci0000:10/0000:12:00.0/virtio1/driver", "/sys/bus/virtio/drivers/virtio_net")
+    one, other = _net.scan(system(tree), {}, [])
+    assert (one["kernel_driver"], one["numa_node"], one["physical_function"], one["pcie"]["max_generation"]) == ("iavf", 1, "0000:11:00.0", 5)
+    assert (other["type"], other["address"], other["kernel_driver"], other["pcie"]) == ("physical", None, "virtio_net", None)
+    nic = {"address": "0000:11:00.1", **{key: f"the RDMA device's {key}" for key in _net.FUNCTION}}
+    assert _net.scan(system(tree), {}, [nic])[0]["pcie"] == "the RDMA device's pcie"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi
+from ansible_collections.gpu.fleet.plugins.module_utils import _nvidia_smi, _smi_facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,44 +74,20 @@ def expected(kind: str, sample: Path) -> dict[str, Any]:
     return dict(json.loads((CASES / "expected" / f"{kind}__{sample.stem}.json").read_text()))
 
 
-def test_every_field_of_a_report() -> None:
+def test_a_report_is_read_whole() -> None:
     report = _nvidia_smi.read_xml(REPORT)
     assert report[:3] == ("580.178.04", "13.0", 2)
     assert report.damage is None
-    first, second = (_nvidia_smi.gpu_facts(gpu) for gpu in report.gpus)
-    assert first == {
-        "model": "NVIDIA H100 80GB HBM3",
-        "uuid": "GPU-11111111-0000-0000-0000-000000000000",
-        "memory_mib": 81559,
-        "minor": 0,
-        "ecc": {"mode": "enabled", "pending": "disabled", "volatile_uncorrected": 3, "aggregate_uncorrected": None},
-        "row_remap": {"pending": True, "failure": False, "uncorrected": 1},
-        "mig_mode": "enabled",
-        "mig_devices": 2,
-        "persistence_mode": True,
-        "compute_mode": "Exclusive_Process",
-        "clocks_event_reasons": ["gpu_idle", "hw_thermal_slowdown"],
-        "power_limit_w": 650.0,
-        "fabric": {"state": "Completed", "status": "Success", "clique": None, "cluster": None},
-        "recovery_action": "GPU Reset",
-    }
-    assert second == {
-        "model": "NVIDIA L40S",
-        "uuid": None,
-        "memory_mib": None,
-        "minor": None,
-        "ecc": None,
-        "row_remap": None,
-        "mig_mode": None,
-        "mig_devices": 0,
-        "persistence_mode": None,
-        "compute_mode": None,
-        "clocks_event_reasons": ["sw_power_cap"],
-        "power_limit_w": 70.0,
-        "fabric": None,
-        "recovery_action": None,
-    }
-    assert list(_nvidia_smi.by_address(report)) == ["0000:18:00.0", "0000:2a:00.0"]
+    assert [gpu["id"] for gpu in report.gpus] == ["00000000:18:00.0", "00000000:2A:00.0"]
+    assert report.gpus[0]["fb_memory_usage/total"] == "81559 MiB"
+    assert report.mig == [[{"index": "0", "fb_memory_usage/total": "9984 MiB"}, {"index": "1", "fb_memory_usage/total": "9984 MiB"}], []]
+
+
+def test_clocks_that_a_gpu_could_have_are_passed_over() -> None:
+    clocks = "<supported_clocks><supported_mem_clock><value>1 MHz</value></supported_mem_clock></supported_clocks>"
+    report = _nvidia_smi.read_xml(REPORT.replace("<uuid>", clocks + "<uuid>"))
+    assert report == _nvidia_smi.read_xml(REPORT)
+    assert _nvidia_smi.read_xml(REPORT.replace("<uuid>", "<supported_clocks><uuid>")).damage is not None
 
 
 @pytest.mark.skipif(not REPORTS, reason="the recordings are not beside the checkout")
@@ -127,12 +103,12 @@ def test_recorded_reports(sample: Path) -> None:
     assert len(gpus) == want["gpus"]
     assert sorted({gpu["product_name"] for gpu in gpus}) == want["names"]
     assert [gpu.get("mig_mode/current_mig") for gpu in gpus] == want["mig"]
-    assert [_nvidia_smi.gpu_facts(gpu)["mig_devices"] for gpu in gpus] == want["mig_devices"]
+    assert [len(devices) for devices in report.mig] == want["mig_devices"]
     for key, path in {"fabric": "fabric/state", "clique": "fabric/cliqueId", "cluster": "fabric/clusterUuid",
                       "addressing": "addressing_mode", "pcie_gen_max": "pci/pci_gpu_link_info/pcie_gen/max_link_gen"}.items():
         assert sorted({gpu.get(path, "None") for gpu in gpus}) == want[key], key
     for gpu in gpus:
-        facts = _nvidia_smi.gpu_facts(gpu)
+        facts = _smi_facts.gpu_facts(gpu, [])
         assert facts["uuid"].startswith("GPU-")
         assert facts["memory_mib"] > 1000
 
@@ -170,8 +146,13 @@ def test_a_cut_report_keeps_what_came_before() -> None:
     report = _nvidia_smi.read_xml(REPORT[: REPORT.index("<power_readings>")])
     assert [gpu["id"] for gpu in report.gpus] == ["00000000:18:00.0", "00000000:2A:00.0"]
     assert report.damage is not None
-    assert _nvidia_smi.gpu_facts(report.gpus[1])["model"] == "NVIDIA L40S"
-    assert _nvidia_smi.gpu_facts(report.gpus[1])["power_limit_w"] is None
+    assert report.gpus[1]["product_name"] == "NVIDIA L40S"
+    assert _smi_facts.gpu_facts(report.gpus[1], [])["power_limit_w"] is None
+
+
+def test_one_address_twice_is_damage_and_one_gpu() -> None:
+    report = _nvidia_smi.read_xml(REPORT.replace("00000000:2A:00.0", "00000000:18:00.0"))
+    assert report.damage == "2 GPUs described, 1 of them with an address of their own"
 
 
 def test_a_report_that_lacks_an_announced_gpu_is_damaged() -> None:
@@ -190,7 +171,8 @@ def test_damaged_reports_never_raise_nor_invent_a_gpu(at: int, length: int, rubb
         report = _nvidia_smi.read_xml(text)
         assert len(report.gpus) <= 2
         for gpu in report.gpus:
-            _nvidia_smi.gpu_facts(gpu)
+            _smi_facts.gpu_facts(gpu, report.mig[0])
+            _smi_facts.volatile(gpu, None)
         _nvidia_smi.read_nvlink(text)
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _pci, _rdma
+from ansible_collections.gpu.fleet.plugins.module_utils import _numa, _pci, _rdma
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from fixtures.sysfs import GPU, SPEEDS, Tree, eight_gpus
 
-SAMPLES = Path(__file__).parents[5] / "shared/cases/topology/samples/sysfs"
 ROOT = ["pci0000:15", "0000:15:01.0"]
 
 
@@ -72,7 +71,7 @@ def test_eight_gpus(tmp_path: Path) -> None:
     }
     assert [switch["address"] for switch in found["nvswitches"]] == [f"0000:{number:02x}:00.0" for number in range(0x93, 0x97)]
     assert [nic["name"] for nic in nics] == [f"mlx5_{number}" for number in [*range(8), 10]]
-    topology = _pci.topology(system, found["gpus"], nics)
+    topology = _pci.topology(system, found["gpus"], nics, _numa.scan(system))
     addresses = [gpu["address"] for gpu in found["gpus"]]
     assert topology["nearest_nics"] == {address: [f"mlx5_{number}"] for number, address in enumerate(addresses)}
     assert {entry["path"] for entry in topology["gpu_gpu"][addresses[0]].values()} == {"NODE", "SYS"}
@@ -100,7 +99,7 @@ def test_one_node_stands_in_for_a_firmware_that_does_not_say(tmp_path: Path) -> 
     tree.pci("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, numa=-1)
     tree.pci("pci0000:40/0000:40:01.0/0000:41:00.0", GPU, numa=-1)
     system = System(str(tmp_path))
-    topology = _pci.topology(system, _pci.scan(system)["gpus"], [])
+    topology = _pci.topology(system, _pci.scan(system)["gpus"], [], _numa.scan(system))
     assert topology["gpu_gpu"]["0000:01:00.0"]["0000:41:00.0"]["path"] == "NODE"
 
 
@@ -110,7 +109,7 @@ def test_unknown_places_are_null_and_a_problem(tmp_path: Path) -> None:
     tree.pci("pci0000:00/0000:01:00.0", GPU, numa=-1)
     tree.pci("pci0000:40/0000:41:00.0", GPU, numa=-1)
     system = System(str(tmp_path))
-    topology = _pci.topology(system, _pci.scan(system)["gpus"], [])
+    topology = _pci.topology(system, _pci.scan(system)["gpus"], [], _numa.scan(system))
     assert topology["gpu_gpu"]["0000:01:00.0"]["0000:41:00.0"]["path"] is None
     assert topology["nearest_nics"] == {"0000:01:00.0": [], "0000:41:00.0": []}
     assert len(system.problems) == 1
@@ -146,43 +145,12 @@ def test_a_gpu_that_fell_off_the_bus_is_kept_and_named(tmp_path: Path) -> None:
     assert system.problems == [{"probe": "host", "reason": "0000:01:00.0 does not answer on the PCI bus"}]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("400 Gb/sec (4X NDR)", 400),
-        ("2.5 Gb/sec (1X SDR)", 2.5),
-        ("200", 200),
-        ("", None),
-        (None, None),
-        ("what", None),
-    ],
-)
-def test_rate(text: str | None, expected: float | None) -> None:
-    assert _rdma.rate(text) == expected
-
-
-def test_rdma_devices_of_all_kinds(tmp_path: Path) -> None:
+def test_a_node_without_cpus_is_no_place_to_be_near_to(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    tree.hca("rdmap16s0", "pci0000:10/0000:10:00.0", layer="Unspecified", state="1: DOWN", phys_state="3: Disabled")
-    tree.link("/sys/devices/pci0000:10/0000:10:00.0/physfn", "/sys/devices/pci0000:10/0000:10:00.1/x")
-    tree.file("/sys/devices/pci0000:10/0000:10:00.1/x/vendor", "0x15b3")
-    tree.file("/sys/devices/pci0000:10/0000:10:00.0/net/ibs1/ifindex", "3")
-    tree.file("/sys/class/infiniband/siw_eth0/ports/1/state", "4: ACTIVE")
+    tree.numa(0, 1)
+    tree.pci("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, numa=-1)
+    tree.pci("pci0000:40/0000:40:01.0/0000:41:00.0", GPU, numa=-1)
+    tree.file("/sys/devices/system/node/node1/cpulist", "")
     system = System(str(tmp_path))
-    efa, software = _rdma.scan(system)
-    assert (efa["state"], efa["physical_state"], efa["link_layer"]) == ("DOWN", "Disabled", "Unspecified")
-    assert efa["virtual_function"] is True
-    assert efa["netdevs"] == ["ibs1"]
-    assert (software["name"], software["address"], software["state"], software["rate_gbps"]) == ("siw_eth0", None, "ACTIVE", None)
-
-
-@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the recordings are not beside the checkout")
-def test_a_real_hosts_rdma_devices(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
-    for line in (line for file in sorted(SAMPLES.glob("*")) for line in file.read_text().splitlines()):
-        path, text = line.split("\t")
-        tree.file(path, text)
-    found = _rdma.scan(System(str(tmp_path)))
-    layers = {nic["name"]: (nic["link_layer"], nic["rate_gbps"], nic["state"]) for nic in found}
-    infiniband = [f"mlx5_{number}" for number in (0, 1, 4, 5, 6, 7, 8, 9)]
-    assert layers == {**dict.fromkeys(infiniband, ("InfiniBand", 400, "ACTIVE")), "mlx5_bond_0": ("Ethernet", 200, "ACTIVE")}
+    topology = _pci.topology(system, _pci.scan(system)["gpus"], [], _numa.scan(system))
+    assert topology["gpu_gpu"]["0000:01:00.0"]["0000:41:00.0"]["path"] == "NODE"

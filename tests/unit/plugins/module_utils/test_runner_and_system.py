@@ -71,6 +71,30 @@ def test_an_answer_counts_although_a_grandchild_keeps_the_pipe(programs: Path) -
     assert (result.rc, result.out, result.failure) == (0, "done\n", None)
 
 
+def test_what_an_ended_program_left_in_its_group_is_ended_too(programs: Path) -> None:
+    program(programs, "leave", f"sleep 300 & echo $! >{programs}/pid\nexit 0\n")
+    assert runner(programs, limit=0.3).run(["leave"]).failure is None
+    state = Path(f"/proc/{(programs / 'pid').read_text().strip()}/stat")
+    deadline = time.monotonic() + 2
+    while state.exists() and ") Z" not in state.read_text() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not state.exists() or ") Z" in state.read_text()
+
+
+def test_many_that_cannot_be_killed_are_not_waited_for_one_by_one(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(programs, "stuck", "sleep 3\n")
+    run = runner(programs, limit=0.2)
+    children = [run.start(["stuck"]) for _ in range(30)]
+    monkeypatch.setattr(os, "killpg", lambda _pid, _signal: None)
+    begin = time.monotonic()
+    assert all("left behind" in (run.result(child).failure or "") for child in children)
+    assert time.monotonic() - begin < 2.5
+    for child in children:
+        assert child.process is not None
+        child.process.kill()
+        child.process.wait(5)
+
+
 def test_a_child_that_cannot_be_killed_is_left_behind(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, "stuck", "sleep 1\n")
     run = runner(programs, limit=0.2)
@@ -122,6 +146,30 @@ def test_close_ends_what_nobody_asked_for(programs: Path) -> None:
     assert child.process.poll() is not None
 
 
+def own_programs() -> set[str]:
+    """The numbers of those children of this process that are still about."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[1] == str(os.getpid()) and fields[0] != "Z":
+            found.add(stat.parent.name)
+    return found
+
+
+def test_wherever_the_time_of_a_probe_ends_no_program_slips_away(programs: Path) -> None:
+    before = own_programs()
+    for step in range(120):
+        system, run = System("/", 10.0), runner(programs, limit=0.01)
+        with system.probe("programs", 0.001 + step / 8000):
+            for _ in range(3):
+                run.result(run.start(["sleep", "300"]))
+        run.close()
+        assert own_programs() <= before, step
+
+
 def test_probe_notes_what_goes_wrong_and_goes_on() -> None:
     system = System()
     with system.probe("first", 3):
@@ -159,7 +207,10 @@ def test_reading(tmp_path: Path) -> None:
     assert system.read("/text/below") is None
     assert len(system.read("/large") or "") == 1 << 20
     assert len(system.read_bytes("/large", 8 << 20) or b"") == 3_000_000
-    assert system.read("/pipe") == ""
+    assert system.read("/pipe", quiet=True) is None
+    assert system.problems == []
+    assert system.read("/pipe") is None
+    assert system.problems.pop()["reason"] == "cannot read /pipe: it is no regular file"
     assert system.link("/link") == "hex"
     assert system.link("/hex") is None
     assert system.real("/link") == "/hex"

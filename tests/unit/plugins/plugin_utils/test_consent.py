@@ -27,6 +27,32 @@ def item(made: dict[str, Any], component: str = "driver") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("job", "devices", "said"),
+    [
+        (None, ["/dev/nvidia0"], "python3 (4711)"),
+        ({"kind": "session", "id": "3", "step": None}, ["/dev/nvidia0"], "python3 (4711)"),
+        ({"kind": "slurm", "id": "88", "step": "0"}, ["/dev/nvidia0"], "Slurm job 88 step 0, python3 (4711)"),
+        # A job that has no GPU open yet holds the node all the same.
+        ({"kind": "slurm", "id": "88", "step": None}, [], "Slurm job 88"),
+        ({"kind": "container", "id": "0123456789ab", "step": None}, ["/dev/nvidia0"], "container 0123456789ab, python3 (4711)"),
+    ],
+)
+def test_who_is_at_work_is_named_as_people_know_it(job: dict[str, Any] | None, devices: list[str], said: str) -> None:
+    entry = {"pid": 4711, "name": "python3", "unit": None, "uid": 0, "job": job, "devices": devices}
+    made = plan({**ASK, "disruption": "idle"}, running(busy={"jobs": [entry], "holders": 1}))
+    assert made["consequences"]["holders"] == [said]
+    assert said in item(made)["reason"]
+
+
+@pytest.mark.parametrize(("rivals", "reboot"), [([], False), ([{"module": "nova_core", "bound": []}], False),
+                                                ([{"module": "nova_core", "bound": ["0000:18:00.0"]}], True)])  # fmt: skip
+def test_another_driver_on_a_gpu_takes_a_boot(rivals: list[dict[str, Any]], reboot: bool) -> None:
+    bare = h100()
+    bare["driver"]["rivals"] = rivals
+    assert plan(ASK, bare)["consequences"]["reboot"] is reboot
+
+
 def test_a_bare_host_asks_nobody() -> None:
     made = plan(ASK, h100())
     assert made["pending"] == [] and made["components"]["driver"]["action"] == "install"
@@ -55,7 +81,14 @@ def test_a_working_driver_is_changed_only_with_consent_on_an_idle_node(disruptio
         assert (found["role"], found["variable"]) == ("nvidia_driver", "gpu_stack_disruption")
         assert (found["value"]["seen"], found["value"]["needed"]) == (disruption, "idle")
         assert "--limit n1" in found["command"] and "gpu_stack_disruption=idle" in found["command"]
+        assert ("drain waits as never does" in found["reason"]) is (disruption == "drain")
         assert ("python3 (4711)" in found["reason"]) is busy and ("once no process holds" in found["command"]) is busy
+
+
+def test_the_command_meets_the_hosts_of_this_run() -> None:
+    found = item(plan({**ASK, "run_options": "-i inventories/prod -e gpu_stack_driver=580"}, running()))
+    expected = "ansible-playbook gpu.fleet.site -i inventories/prod -e gpu_stack_driver=580 --limit n1 -e gpu_stack_disruption=idle"
+    assert found["command"] == expected
 
 
 def test_who_holds_the_gpus_is_named_in_short() -> None:

@@ -14,7 +14,9 @@ from fixtures.nodes import bare, host, installed, job, request, resolve
 from fixtures.stack import V100, catalog, driver
 
 from tools import generate_docs
+from tools.catalog import entries, load
 from tools.common import CHECKOUT
+from tools.compatibility import table
 
 PAGE = CHECKOUT / "docs" / "plan.md"
 # Mappings whose keys are data, and how docs/plan.md names those keys.
@@ -97,15 +99,30 @@ def test_generated_pages_are_up_to_date(name: str) -> None:
 
 
 def test_the_compatibility_page_shows_every_entry_of_the_catalog() -> None:
-    page, known = generate_docs.compatibility(), catalog()
-    assert generate_docs.catalog() == known
-    cells = {cell.strip(" `") for line in page.splitlines() for cell in line.split(" | ")}
-    cells |= {line.split(" | ")[0].strip("| `") for line in page.splitlines()}
+    text, known = generate_docs.compatibility(), catalog()
+    assert load() == known
+    cells = {cell.strip(" `") for line in text.splitlines() for cell in line.split(" | ")}
+    cells |= {line.split(" | ")[0].strip("| `") for line in text.splitlines()}
     wanted = {*known["gpus"], *known["distribution_drivers"], *(str(entry["branch"]) for entry in known["driver_branches"])}
-    wanted |= {entry["version"] for entry in known["pytorch"]} | {entry["tag"] for entry in known["builds"]}
     wanted |= {f"{entry['distribution']} {entry['version']}" for entry in known["platforms"].values()}
+    wanted |= {entry["tag"] for entry in known["builds"]} | {entry["effect"] for entry in known["known_bad"]}
+    for part in ("pytorch", "cuda_toolkits", "cudnn", "nccl", "container_toolkit_releases", "dcgm", "dcgm_exporter"):
+        wanted |= {entry["version"] for entry in known[part]}
+    for part in ("architectures", "fabrics"):
+        wanted |= {entry["name"] for entry in known[part]}
     assert wanted <= cells, sorted(wanted - cells)
 
 
+def test_every_source_of_the_catalog_is_quoted() -> None:
+    """But for those of what the page leaves out: ranges of device ids, and the policy of NCCL's variables."""
+    text, known = generate_docs.compatibility(), catalog()
+    quoted = dict(re.findall(r"^([0-9]+)\. (.+)$", text, re.MULTILINE))
+    assert list(quoted) == [str(number) for number in range(1, len(quoted) + 1)]
+    parts = set(known) - {"gpu_ranges", "nccl_policy"}
+    found = {f"{entry['source']} (read {entry['date']})" for part in parts for _, entry in entries(known[part], part)}
+    assert set(quoted.values()) == found
+    assert set(re.findall(r"\[([0-9]+)\]", text)) == set(quoted)
+
+
 def test_a_table_survives_a_bar_in_a_cell() -> None:
-    assert generate_docs.table(("a", "b"), [("x|y", None)]) == "| a | b |\n| --- | --- |\n| x\\|y |  |\n"
+    assert table(("a", "b"), [("x|y", None)]) == "| a | b |\n| --- | --- |\n| x\\|y |  |\n"

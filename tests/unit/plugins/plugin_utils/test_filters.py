@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible import context
 from ansible_collections.gpu.fleet.plugins.filter import resolve as filters
 from fixtures.nodes import bare, installed, job, request, resolve, satisfied
 from fixtures.stack import TODAY, catalog
@@ -83,6 +84,59 @@ def test_refusals_are_one_line_a_host_with_what_to_set() -> None:
     assert unknown.startswith("n2: ") and unknown.endswith("[driver.branch_unknown]")
     assert " Set gpu_stack_driver. The nearest that works: 580. " in unknown
     assert schema.startswith("n3: ") and "Set " not in schema and "nearest" not in schema
+
+
+def test_a_host_that_answered_and_could_not_be_observed_is_a_refusal() -> None:
+    broken, away = {"failed": True, "msg": "no Python"}, {"failed": True, "unreachable": True, "msg": "no route"}
+    found = filters.refusals(["n1", "n2"], {"n1": {"__gpu_stack_observation": broken}, "n2": {"__gpu_stack_observation": away}})
+    assert found == ["n1: it could not be observed, so it has no plan: no Python"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gpu_stack_drver", "the nearest name that is read is gpu_stack_driver"),
+        ("verification_sizes", "the nearest name that is read is verification_sizes_mib"),
+        ("nccl_tuning_trafic_class", "the nearest name that is read is nccl_tuning_traffic_class"),
+        ("node_baseline_xyz", "names that are read: node_baseline_memlock, node_baseline_nofile, node_baseline_service_user"),
+        ("rollout_max_unavailble", "nothing in this release reads rollout_max_unavailable"),
+        ("drain_adapter", "nothing in this release reads drain_adapter"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_refused_with_the_nearest_that_is_read(name: str, said: str) -> None:
+    hosts = shown(n1=resolve(request(), bare()), n2=resolve(request(), bare()))
+    hosts["n2"][name] = "x"
+    (line,) = filters.refusals(["n1", "n2"], hosts)
+    assert line.startswith(f"n2: {name} is set, and nothing") and said in line
+
+
+@pytest.mark.parametrize("name", ["gpu_stack_driver", "gpu_stack_relock", "nccl_tuning_extra", "drain_timeout", "rdma_devices", "__gpu_stack_drver"])
+def test_a_variable_that_is_read_or_somebody_elses_is_no_refusal(name: str) -> None:
+    assert filters.refusals(["n1"], {"n1": {name: "x"}}) == []
+
+
+def test_a_mistyped_variable_of_a_whole_group_is_one_line() -> None:
+    (line,) = filters.refusals([f"n{number}" for number in range(5)], {f"n{number}": {"gpu_stack_drver": 580} for number in range(5)})
+    assert line.startswith("n0, n1, n2 and 2 more: gpu_stack_drver")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "-i inventories/prod"),
+        ({"extra_vars": ("gpu_stack_driver=580 gpu_stack_disruption=never",)}, "-i inventories/prod -e gpu_stack_driver=580"),
+        ({"extra_vars": ('{"gpu_stack_cuda": ["13"]}',)}, """-i inventories/prod -e '{"gpu_stack_cuda": ["13"]}'"""),
+        ({"extra_vars": ("@my vars.yml",)}, "-i inventories/prod -e '@my vars.yml'"),
+        ({"extra_vars": ("ansible_become_pass=secret", '{"token": "secret"}')}, "-i inventories/prod -e ansible_become_pass=... -e token=..."),
+        ({"extra_vars": ("conda_pytorch_proxy=http://me:secret@proxy",)}, "-i inventories/prod -e conda_pytorch_proxy=..."),
+        ({"extra_vars": ("{secret", "[secret]", "")}, "-i inventories/prod"),
+        ({"become": True, "become_ask_pass": True, "remote_user": "ops"}, "-i inventories/prod --become --ask-become-pass --user ops"),
+        ({"vault_ids": ["prod@prompt"]}, "-i inventories/prod --vault-id prod@prompt"),
+    ],
+)
+def test_the_options_of_the_run_are_told_but_no_secret(monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], said: str) -> None:
+    monkeypatch.setattr(context, "CLIARGS", arguments)
+    assert filters.run_options(["inventories/prod"]) == said
 
 
 def test_what_differs_is_asked_for_by_role() -> None:

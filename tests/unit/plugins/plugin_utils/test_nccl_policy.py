@@ -43,6 +43,7 @@ def test_a_node_of_a_fabric() -> None:
         ([nic("mlx5_0", state="DOWN")], None),
         ([nic("mlx5_0", state="INIT")], None),
         ([nic("mlx5_0", virtual_function=True)], None),
+        ([nic("mlx5_0"), {**nic("mlx5_1"), "nvlink_bridge": True}, {**nic("mlx5_2"), "nvlink_bridge": None}], "=mlx5_0,mlx5_2"),
         ([nic("mlx5_0")], "=mlx5_0"),
         ([nic("mlx5_10"), nic("mlx5_2"), nic("mlx5_1")], "=mlx5_1,mlx5_2,mlx5_10"),
         ([nic("mlx5_0"), nic("mlx5_1", "Ethernet"), nic("mlx5_2", state="DOWN"), nic("ibp7s0")], "=ibp7s0,mlx5_0"),

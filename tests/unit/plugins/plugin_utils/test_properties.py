@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
-from fixtures.stack import A100, B200, GB200, H100, P100, T4, V100, catalog, driver, gpu, h100, nic, observed, resolve, satisfied
+from fixtures.stack import A100, B200, B300, GB200, H100, P100, T4, V100, catalog, driver, gpu, h100, nic, observed, resolve, satisfied
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,7 @@ ROLES = ["node_baseline", "nvidia_driver", "conda_pytorch", "nccl_tuning", "veri
 requests = st.fixed_dictionaries(
     {},
     optional={
-        "driver": st.sampled_from(["", "580", "580.159.04", "535", "auto", "620", "999"]),
+        "driver": st.sampled_from(["", "580", "580.159.04", "535", "auto", "620", "595", "570.124.06", "615", "999"]),
         "pytorch": st.sampled_from(["", "2.13", "2.13+cpu", "2.15", "2.14+cu126", "2.13+cu130"]),
         "driver_source": st.sampled_from(["auto", "nvidia", "distro", "preinstalled", "runfile"]),
         "disruption": st.sampled_from(["never", "idle", "drain"]),
@@ -42,11 +42,11 @@ drivers = st.builds(
 )
 hosts = st.builds(
     observed,
-    st.lists(st.sampled_from([H100, A100, V100, P100, T4, B200, GB200, "ffff"]), max_size=3).map(
+    st.lists(st.sampled_from([H100, A100, V100, P100, T4, B200, B300, GB200, "ffff"]), max_size=3).map(
         lambda ids: [gpu(number, device) for number, device in enumerate(ids)]
     ),
     st.sampled_from(["debian", "ubuntu", "rocky"]),
-    st.sampled_from(["12", "13", "24.04", "9.6"]),
+    st.sampled_from(["12", "13", "20.04", "24.04", "26.04", "9.6"]),
     st.sampled_from(["3.11.2", "3.13.5", "3.9.2"]),
     drivers,
     st.integers(0, 2),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fixtures.nodes import NEW, bare, host, request, resolve
-from fixtures.stack import B200, V100, catalog, driver, gpu
+from fixtures.stack import B200, B300, V100, catalog, driver, gpu
 
 PLUGINS = Path(__file__).resolve().parents[4] / "plugins" / "plugin_utils"
 
@@ -24,6 +24,25 @@ def unpackaged(branch: int) -> dict[str, Any]:
         rule["branches"] = [branch + 1, branch + 2]
     return known
 
+
+def without_companion() -> dict[str, Any]:
+    """Return a catalog that knows no fabric manager for any branch."""
+    known = catalog()
+    for rule in known["driver_companions"]["apt"]:
+        del rule["fabric_manager"]
+    return known
+
+
+def enterprise() -> dict[str, Any]:
+    """Return the catalog and the platform of EL 9, as if its packages could be installed."""
+    known = catalog()
+    for entry in known["driver_branches"]:
+        entry["packaged"].append("el")
+    return {"catalog": known, "platform": {**known["platforms"]["rhel9"], "id": "rhel9", "architecture": "x86_64"}}
+
+
+UBUNTU = host("ubuntu", "24.04", python="3.12.3")
+SECURE = host("rhel", "9.6", secure_boot=True)
 
 # rule, variable, request, observed, further arguments of the resolver
 REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
@@ -42,6 +61,11 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("request.choice", "gpu_stack_takeover", request(takeover=["kernel"]), bare(), {}),
     ("request.range", "nccl_tuning_service_level", request(nccl={"service_level": 16}), bare(), {}),
     ("request.range", "node_baseline_nofile", request(baseline={"nofile": 3}), bare(), {}),
+    ("request.range", "verification_port", request(settings={"verification_port": 80}), bare(), {}),
+    ("request.choice", "gpu_stack_relock", request(relock="perhaps"), bare(), {}),
+    ("request.unknown", None, request(settings={"verification_colour": "red"}), bare(), {}),
+    ("request.sizes", "verification_sizes_mib", request(settings={"verification_sizes_mib": [0]}), bare(), {}),
+    ("request.group", "verification_group", request(settings={"verification_group": "nosuch"}, verification_members=0), bare(), {}),
     ("cuda.unmanaged", "gpu_stack_cuda", request(cuda=["13.0"]), bare(), {}),
     ("lock.form", "gpu_stack_lock", request(), bare(), {"lock": {"driver": {"580": "newest"}}}),
     ("lock.form", "gpu_stack_lock", request(), bare(), {"lock": ["580"]}),
@@ -54,6 +78,7 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("platform.unsupported", None, request(), bare(host=host("plan9", "4")), {}),
     ("platform.refused", None, request(), bare(host=host("debian", "11")), {}),
     ("platform.refused", None, request(), bare(host=host("rocky", "8.10", like=["rhel", "centos", "fedora"])), {}),
+    ("platform.refused", None, request(), bare(host=host("almalinux", "9.6", like=["rhel", "centos", "fedora"])), {}),
     ("platform.architecture", None, request(), bare(host=host(architecture="riscv64")), {}),
     ("platform.init", None, request(), bare(host=host(init=None)), {}),
     ("gpu.unknown", "nvidia_driver_source", request(), bare(device="ffff"), {}),
@@ -61,15 +86,27 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("driver.none_usable", "gpu_stack_driver", request(driver="auto"), bare(), {"today": "2035-01-01"}),
     ("driver.unset", "gpu_stack_driver", request(driver=None), bare(), {}),
     ("driver.branch_unknown", "gpu_stack_driver", request(driver="999"), bare(), {}),
-    ("driver.branch_unmanaged", "gpu_stack_driver", request(driver="620"), bare(), {}),
+    ("driver.branch_unmanaged", "gpu_stack_driver", request(driver="615"), bare(), {}),
+    ("driver.branch_unmanaged", "gpu_stack_driver", request(driver="570"), bare(), {}),
     ("driver.not_packaged", "gpu_stack_driver", request(driver="535"), bare(host=host(version="13", python="3.13.5")), {}),
+    ("driver.not_packaged", "gpu_stack_driver", request(driver="580"), bare(host=host("ubuntu", "20.04", python="3.8.10")), {}),
+    ("driver.not_packaged", "gpu_stack_driver", request(driver="580"), bare(host=host("ubuntu", "26.04", python="3.14.1")), {}),
     ("driver.generation", "gpu_stack_driver", request(driver="535"), bare(device=B200), {}),
     ("driver.version_unknown", "gpu_stack_driver", request(driver="580.1.1"), bare(), {}),
+    ("driver.gpu_minimum", "gpu_stack_driver", request(driver="570.124.06"), bare(device=B200, host=UBUNTU), {}),
+    ("driver.gpu_minimum", "gpu_stack_driver", request(driver="575"), bare(device=B300, host=UBUNTU), {}),
+    ("driver.gpu_minimum", "gpu_stack_lock", request(driver="570"), bare(device=B200, host=UBUNTU), {"lock": {"driver": {"570": "570.124.06"}}}),
+    ("driver.known_bad", "gpu_stack_driver", request(driver="570.124.06"), bare(host=UBUNTU), {}),
+    ("driver.known_bad", "gpu_stack_driver", request(driver="550.54"), bare(host=UBUNTU), {}),
+    ("driver.companion", "gpu_stack_driver", request(), bare(), {"catalog": without_companion()}),
+    ("driver.secure_boot", "gpu_stack_driver", request(driver="620"), bare(host=SECURE), enterprise()),
+    ("driver.secure_boot", "gpu_stack_driver", request(driver="580"), bare(device=B200, host=SECURE), enterprise()),
     ("driver.names_unknown", "gpu_stack_driver", request(), bare(), {"catalog": unpackaged(580)}),
     ("driver.gpu_operator", "the group gpu_nodes", request(), bare(driver=driver(NEW, "gpu-operator")), {}),
     ("driver.owner_unknown", "nvidia_driver_source", request(), bare(driver=driver(NEW, owner=None)), {}),  # type: ignore[arg-type]
     ("driver.takeover", "gpu_stack_takeover", request(takeover=["driver"]), bare(driver=driver(NEW, "runfile")), {}),
     ("driver.source", "nvidia_driver_source", request(driver_source="runfile"), bare(), {}),
+    ("driver.source", "nvidia_driver_source", request(driver=None, driver_source="runfile"), bare(gpus=0), {}),
     ("driver.source", "nvidia_driver_source", request(driver_source="distro"), bare(host=host("ubuntu", "24.04", python="3.12.3")), {}),
     ("driver.fabric_manager", "nvidia_driver_source", request(driver_source="distro", driver="535"), bare(), {}),
     ("pytorch.version_unknown", "gpu_stack_pytorch", request(pytorch="1.13"), bare(), {}),
@@ -112,6 +149,10 @@ def test_every_rule_of_the_resolver_is_in_the_table() -> None:
         (request(pytorch="2.14+cu130"), bare(device=V100, switches=False), "pytorch"),
         (request(driver="535", pytorch="2.14+cu130"), bare(), "pytorch"),
         (request(driver_source="runfile"), bare(), "driver_source"),
+        (request(driver="570.124.06", pytorch=None), bare(device=B200, host=UBUNTU), "driver"),
+        (request(driver="575", pytorch=None), bare(device=B300, host=UBUNTU), "driver"),
+        (request(driver="550.54", pytorch=None), bare(host=UBUNTU), "driver"),
+        (request(driver="615"), bare(), "driver"),
     ],
 )
 def test_the_nearest_request_of_a_refusal_is_met(asked: dict[str, Any], observed: dict[str, Any], again: str) -> None:

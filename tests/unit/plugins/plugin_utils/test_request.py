@@ -67,6 +67,7 @@ def test_values_are_read_as_they_were_meant(field: str, given: Any, read: Any) -
         ("nccl", {"traffic_class": "\u0663"}),
         ("nccl", {"socket_interface": "eth0\nNCCL_ALGO=Ring"}),
         ("nccl", {"extra": {"NCCL_IB_TIMEOUT": "22\nNCCL_ALGO=Ring"}}),
+        ("relock", "perhaps"),
         ("disruption", "always"),
         ("disruption", ["never"]),
         ("takeover", {"driver": True}),
@@ -78,6 +79,61 @@ def test_what_cannot_be_meant_is_refused_with_its_variable(field: str, given: An
     assert caught.value.fields["rule"].startswith("request.")
     assert caught.value.fields["variable"]
     assert caught.value.fields["allowed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "read"),
+    [
+        ("verification_port", "29400", 29400),
+        ("verification_deadline", 600, 600),
+        ("gpu_stack_reboot_timeout", 3600, 3600),
+        ("verification_force", "yes", True),
+        ("gpu_stack_pending_ok", "False", False),
+        ("verification_sizes_mib", [1, 0.5, "64"], [1.0, 0.5, 64.0]),
+        ("verification_group", "gpu_fabric_a", "gpu_fabric_a"),
+    ],
+)
+def test_settings_are_read_as_they_were_meant(name: str, given: Any, read: Any) -> None:
+    assert normalize({"settings": {name: given}, "verification_members": 2})["settings"] == {name: read}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("verification_sizes_mib", "1,4"),
+        ("verification_sizes_mib", []),
+        ("verification_sizes_mib", [0]),
+        ("verification_sizes_mib", [1, "lots"]),
+        ("verification_sizes_mib", [True]),
+        ("verification_sizes_mib", [float("nan")]),
+        ("verification_sizes_mib", [1 << 20]),
+        ("verification_sizes_mib", [1] * 65),
+        ("verification_port", 80),
+        ("verification_port", "http"),
+        ("verification_deadline", -1),
+        ("verification_iterations", 0),
+        ("verification_steps", 2.5),
+        ("verification_collective_timeout", "1m"),
+        ("verification_start_timeout", 0),
+        ("verification_group", ["gpu_nodes"]),
+        ("verification_force", "perhaps"),
+        ("conda_pytorch_install_timeout", "soon"),
+        ("conda_pytorch_answer_timeout", 0),
+        ("gpu_stack_reboot_timeout", True),
+        ("gpu_stack_pending_ok", ["yes"]),
+    ],
+)
+def test_settings_that_no_role_can_use_are_refused_with_their_variable(name: str, given: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        normalize({"settings": {name: given}, "verification_members": 2})
+    assert caught.value.fields["variable"] == name and caught.value.fields["allowed"]
+    assert name in str(caught.value) and (not isinstance(given, str) or given in str(caught.value))
+
+
+@pytest.mark.parametrize("members", [0, None])
+def test_a_group_without_a_host_verifies_nothing(members: int | None) -> None:
+    with pytest.raises(Refusal, match="verification_group is 'nosuch'"):
+        normalize({"settings": {"verification_group": "nosuch"}, "verification_members": members})
 
 
 def test_a_request_is_left_as_it_was_given() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan, _gpus, _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages, _gpus, _resolve
 from fixtures.stack import (
     A100,
     B200,
@@ -96,13 +96,18 @@ def test_the_old_branch(platform: dict[str, Any], works: bool, ids: tuple[str, .
 
 
 def test_auto_takes_no_branch_that_is_out_of_support_or_new_feature() -> None:
-    known = catalog()
-    new_feature = {**known["driver_branches"][1], "branch": 590, "type": "NFB", "versions": ["590.1.1"]}
-    known["driver_branches"].insert(1, new_feature)
-    assert plan({"driver": "auto"}, with_gpus(H100), known=known)["components"]["driver"]["wanted"]["version"] == NEW
-    assert plan({"driver": "590"}, with_gpus(H100), known=known)["components"]["driver"]["wanted"]["version"] == "590.1.1"
-    assert refusal({"driver": "auto"}, with_gpus(H100), today="2029-01-01")["rule"] == "driver.none_usable"
-    assert plan({"driver": "580"}, with_gpus(H100), today="2029-01-01")["components"]["driver"]["wanted"]["version"] == NEW
+    def chosen(asked: str, day: str, *ids: str, **platform: Any) -> str:
+        version = plan({"driver": asked}, with_gpus(*ids, **platform), today=day)["components"]["driver"]["wanted"]["version"]
+        return str(version)
+
+    assert chosen("auto", TODAY, H100) == NEW
+    assert chosen("610", TODAY, H100) == "610.57.04" and chosen("590", TODAY, H100) == "590.48.01"
+    # The branch that nobody has seen twice is taken where nothing else is left, and refused to nobody who asks for it.
+    assert chosen("auto", "2029-01-01", H100) == chosen("620", TODAY, H100) == "620.10.01"
+    assert chosen("580", "2029-01-01", H100) == NEW
+    assert refusal({"driver": "auto"}, with_gpus(H100), today="2030-01-01")["rule"] == "driver.none_usable"
+    # Long-term support before production, and production where there is no other.
+    assert chosen("auto", TODAY, H100, distribution="ubuntu", version="26.04", python="3.14.1") == "595.91.07"
 
 
 def test_packages_by_platform_and_branch() -> None:
@@ -114,7 +119,7 @@ def test_packages_by_platform_and_branch() -> None:
     ubuntu = plan({"driver": "580"}, with_gpus(H100, **UBUNTU))["packages"]["nvidia_driver"]
     assert ubuntu["nvidia-dkms-580-open"] == ubuntu["nvidia-utils-580"] == ubuntu["nvidia-persistenced"] == f"{NEW}-1ubuntu1"
     older = plan({"driver": "535"}, {**h100(), "host": with_gpus(H100, **UBUNTU)["host"]})["packages"]["nvidia_driver"]
-    assert older["nvidia-compute-utils-535"] == "535.309.01-1ubuntu1" and older["nvidia-fabricmanager-535"] == "535.309.01-1"
+    assert older["nvidia-compute-utils-535"] == "535.309.01-0ubuntu1" and older["nvidia-fabricmanager-535"] == "535.309.01-1"
     assert "nvidia-persistenced" not in older
     volta = plan({"driver": "580"}, with_gpus(V100))["packages"]["nvidia_driver"]
     assert "nvidia-kernel-dkms" in volta and "nvidia-kernel-open-dkms" not in volta and "nvidia-fabricmanager" not in volta
@@ -135,6 +140,52 @@ def test_the_distribution_s_own_driver() -> None:
     assert (wanted["version"], wanted["flavour"], wanted["source"]) == ("535.309.01", "proprietary", "distro")
     assert made["repositories"] == [] and made["packages"]["nvidia_driver"]["nvidia-kernel-dkms"].startswith("535.309.01-")
     assert not [item for item in made["managed"] if item["kind"] == "keyring"]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version", "asked", "wanted", "key"),
+    [
+        ("ubuntu", "20.04", "570", "570.211.01", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+        ("ubuntu", "22.04", "auto", NEW, "EB693B3035CD5710E231E123A4B469963BF863CC"),
+        ("ubuntu", "22.04", "595", "595.91.07", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+        ("ubuntu", "26.04", "620", "620.10.01", "14BAFBC7562AD710CA04E69905FBB6DA60DF8A40"),
+        ("debian", "13", "610", "610.57.04", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
+    ],
+)
+def test_each_platform_has_its_own_folder_and_key(distribution: str, version: str, asked: str, wanted: str, key: str) -> None:
+    made = plan({"driver": asked}, with_gpus(H100, distribution=distribution, version=version, python="3.10.12"))
+    assert made["components"]["driver"]["wanted"]["version"] == wanted
+    (source,) = made["repositories"]
+    assert source["fingerprint"] == key and source["key_url"].lower().endswith(f"/{key[-8:].lower()}.pub")
+    assert f"/{distribution}{version.replace('.', '')}/x86_64/" in source["content"]
+    # What dkms calls there and does not depend on comes along, unpinned: it is not the driver's.
+    assert ("zstd" in made["packages"]["nvidia_driver"]) == (version == "26.04")
+    assert "package:zstd" not in [f"{item['kind']}:{item['id']}" for item in made["managed"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "like", "reason"),
+    [
+        ("rhel", "9.6", ["fedora"], "distributions with dnf come with a later release"),
+        ("rocky", "9.6", ["rhel", "centos", "fedora"], "distributions with dnf come with a later release"),
+        ("almalinux", "10.1", ["rhel", "centos", "fedora"], "distributions with dnf come with a later release"),
+        ("ol", "9", ["fedora"], "distributions with dnf come with a later release"),
+        ("rhel", "8.10", ["fedora"], "Python 3.6"),
+        ("centos", "7", ["rhel", "fedora"], "out of support"),
+        ("fedora", "44", [], "shorter than a driver branch"),
+        ("amzn", "2023", ["fedora"], "not managed by this collection"),
+        ("sles", "15.7", ["suse"], "zypper"),
+        ("opensuse-slowroll", "20261101", ["suse", "opensuse"], "zypper"),
+        ("miraclelinux", "9.6", ["rhel", "fedora"], "only RHEL and its rebuilds"),
+        ("debian", "11", [], "frozen"),
+        ("ubuntu", "18.04", ["debian"], "frozen"),
+    ],
+)
+def test_a_distribution_that_is_not_managed_is_told_why(name: str, version: str, like: list[str], reason: str) -> None:
+    host = {**observed()["host"], "distribution": name, "version": version, "like": like}
+    said = refusal({"driver": "580"}, {**with_gpus(H100), "host": host})
+    assert said["rule"] == "platform.refused" and f"{name} {version} is not supported: " in said["message"] and reason in said["message"]
+    assert said["allowed"] == ["debian 12", "debian 13", "ubuntu 20.04", "ubuntu 22.04", "ubuntu 24.04", "ubuntu 26.04"]
 
 
 # ---- who owns what is there
@@ -220,7 +271,7 @@ def test_a_lock_outlives_the_catalog() -> None:
     lock = {"driver": {"580": OLD}}
     before = plan({"driver": "580"}, h100(), lock=lock)
     known = catalog()
-    known["driver_branches"][1]["versions"] = ["580.300.1", NEW]
+    next(entry for entry in known["driver_branches"] if entry["branch"] == 580)["versions"] = ["580.300.1", NEW]
     assert plan({"driver": "580"}, h100(), lock=lock, known=known) == before
     known["driver_branches"] = []
     assert refusal({"driver": "580"}, h100(), lock=lock, known=known)["variable"] == "gpu_stack_lock"
@@ -312,13 +363,16 @@ def test_an_environment_of_another_release_is_changed() -> None:
 
 def test_every_package_of_every_plan_is_among_the_managed_ids() -> None:
     known = catalog()
-    names = _driver_plan.every_package(known)
     for platform, entry in known["platforms"].items():
         for version in (NEW, OLD, "535.309.01"):
+            names = _driver_packages.every_package(known, version)
             for flavour in ("open", "proprietary"):
                 wanted = {"version": version, "branch": int(version[:3]), "flavour": flavour}
-                assert set(_driver_plan.packages(known, {**entry, "id": platform}, wanted, True)) <= names
-    assert not [name for name in names if "{" in name]
+                found = _driver_packages.packages(known, {**entry, "id": platform}, wanted, known["fabrics"][:1])
+                assert {name for name, number in found.items() if number} <= names
+            assert not [name for name in names if "{" in name]
+            assert names <= _driver_packages.every_package(known, "auto"), "a lock may hold auto to any branch"
+    assert not _driver_packages.every_package(known, None), "what is there stays"
 
 
 @pytest.mark.parametrize("asked", [{}, {"driver": "580"}, {"driver": "no; such"}, None])

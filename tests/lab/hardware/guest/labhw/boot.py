@@ -9,22 +9,22 @@ import os
 import stat
 import subprocess
 
+from . import bootloader, nicsettings, secureboot, tree
 from . import machine as machines
-from . import tree
 from .faces import NULL_DEVICE, PROC_DRIVER, driver_files
 from .machine import Machine
 from .render import modalias, sysfs
 from .render_net import home_of
+from .render_rdma import rdma
 from .state import DMESG, FOLDER, changing, log, read
 
 MODPROBE = "/sbin/modprobe"
 # Folders of which nothing of the machine under the lab may be seen. One that the host does not have itself is hidden: a class
 # exists only once a driver made it.
 OPAQUE = ("devices/system/node", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/dmi", "class/pci_bus",
-          "class/nvme", "class/drm")  # fmt: skip
+          "class/nvme", "class/drm", "class/iommu", "kernel/iommu_groups")  # fmt: skip
 # Overlays of sysfs. All of /sys in one would hide the control groups.
-OVERLAYS = ("devices", "class", "module")
-EFI_VARIABLE = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+OVERLAYS = ("devices", "class", "module", "kernel")
 
 
 def main(words: list[str]) -> int:
@@ -44,14 +44,15 @@ def mount(*words: str) -> None:
 def up() -> None:
     """Show the hardware in /sys, /proc and /dev."""
     os.makedirs(FOLDER, exist_ok=True)
-    with open("/etc/lab/kernel-release") as file:
-        release = file.read().strip()
+    machine = machines.load()
+    release, options = _kernel(machine)
+    nicsettings.started()
     with open(f"{FOLDER}/kernel-release", "w") as file:
         file.write(release + "\n")
-    machine = machines.load()
     with open(DMESG, "w"):
         log(f"Linux version {release} (lab@lab) #1 SMP PREEMPT_DYNAMIC\nDMI: {machine.system['vendor']} {machine.system['product']}", 5)
     with changing() as state:
+        state["secure_boot"] = secureboot.switched(machine.system["secure_boot"])
         users = {entry["name"]: entry["used_by"] for entry in machine.modules}
         state["modules"] = [
             {"name": name, "size": entry["size"], "depends": [other for other in users if name in users[other]]}
@@ -59,10 +60,20 @@ def up() -> None:
         ]
     _sysfs(machine)
     _cable(machine)
-    _procfs(machine, release)
-    _firmware(machine)
+    _procfs(release, options)
+    _firmware(read()["secure_boot"])
     driver_files(machine, read())
     _rdma_devices(machine)
+
+
+def _kernel(machine: Machine) -> tuple[str, str]:
+    """Return the release and the command line of the kernel that starts: the boot loader's choice, else what the image reports."""
+    chosen = bootloader.start()
+    if chosen:
+        return chosen
+    with open("/etc/lab/kernel-release") as file:
+        release = file.read().strip()
+    return release, f"BOOT_IMAGE=/boot/vmlinuz-{release} root=/dev/vda1 {machine.system.get('kernel_options', 'ro quiet')}"
 
 
 def _opaque(path: str) -> None:
@@ -84,6 +95,7 @@ def _sysfs(machine: Machine) -> None:
     tree.write(root, drawn)
     os.makedirs(f"{root}/module", exist_ok=True)
     os.makedirs(f"{root}/class", exist_ok=True)
+    os.makedirs(f"{root}/kernel", exist_ok=True)
     for folder in OPAQUE:
         if os.path.isdir(f"{root}/{folder}"):
             _opaque(f"{root}/{folder}")
@@ -135,14 +147,13 @@ def _cable(machine: Machine) -> None:
         mount("-t", "overlay", "lab-hardware", "-o", f"lowerdir={real},upperdir={upper},workdir={work}", home)
 
 
-def _procfs(machine: Machine, release: str) -> None:
+def _procfs(release: str, options: str) -> None:
     os.makedirs(PROC_DRIVER)
     mount("--bind", PROC_DRIVER, "/proc/driver")
-    options = machine.system.get("kernel_options", "ro quiet")
     texts = {
         "/proc/sys/kernel/osrelease": release,
         "/proc/version": f"Linux version {release} (lab@lab) (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0) #1 SMP PREEMPT_DYNAMIC",
-        "/proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{release} root=/dev/vda1 {options}",
+        "/proc/cmdline": options,
     }
     for path, text in texts.items():
         source = f"{FOLDER}/proc-{os.path.basename(path)}"
@@ -151,14 +162,15 @@ def _procfs(machine: Machine, release: str) -> None:
         mount("--bind", source, path)
 
 
-def _firmware(machine: Machine) -> None:
-    """Show EFI's word on Secure Boot; a machine whose profile says nothing of it started without EFI."""
+def _firmware(enabled: bool | None) -> None:
+    """Show EFI's variables; a machine whose profile says nothing of Secure Boot started without EFI."""
     folder = f"{FOLDER}/firmware"
     os.makedirs(folder)
-    if machine.system["secure_boot"] is not None:
+    if enabled is not None:
         os.makedirs(f"{folder}/efi/efivars")
-        with open(f"{folder}/efi/efivars/{EFI_VARIABLE}", "wb") as file:
-            file.write(b"\x06\0\0\0" + bytes([machine.system["secure_boot"]]))
+        for name, content in secureboot.variables(enabled).items():
+            with open(f"{folder}/efi/efivars/{name}", "wb") as file:
+                file.write(content)
     mount("--bind", folder, "/sys/firmware")
 
 
@@ -166,7 +178,7 @@ def _rdma_devices(machine: Machine) -> None:
     if not machine.rdma:
         return
     os.makedirs("/dev/infiniband", exist_ok=True)
-    names = [f"{kind}{number}" for kind in ("uverbs", "umad") for number in range(len(machine.rdma))]
+    names = sorted(path.rsplit("/", 1)[1] for path in rdma(machine) if path.startswith(("class/infiniband_verbs/u", "class/infiniband_mad/u")))
     for name in [*names, "rdma_cm"]:
         os.mknod(f"/dev/infiniband/{name}", stat.S_IFCHR | 0o666, NULL_DEVICE)
 

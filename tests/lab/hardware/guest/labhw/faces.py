@@ -12,6 +12,7 @@ import stat
 
 from . import tree
 from .machine import Machine
+from .pciconfig import rewritten
 from .render import sysfs
 from .state import FOLDER, State, find
 
@@ -24,9 +25,22 @@ IMEX_CHANNEL = "nvidia-caps-imex-channels/channel0"
 
 def show(machine: Machine, state: State) -> None:
     """Make every face agree with the machine and the state."""
-    tree.update("/sys", sysfs(machine, state))
+    tree.update("/sys", _written(sysfs(machine, state)))
     driver_files(machine, state)
     device_files(machine, state)
+
+
+def _written(drawn: tree.Tree) -> tree.Tree:
+    """Keep what setpci wrote: the hardware forgets it when it starts anew, and not because something else changes."""
+    found = dict(drawn)
+    for path, content in drawn.items():
+        if isinstance(content, bytes) and path.endswith("/config"):
+            try:
+                with open(f"/sys/{path}", "rb") as file:
+                    found[path] = rewritten(content, file.read())
+            except FileNotFoundError:
+                continue
+    return found
 
 
 def flavour(license_text: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from . import machine as machines
+from . import secureboot
 from .faces import show
 from .machine import Machine, load_faults, save_faults
 from .state import log, read
@@ -23,6 +24,8 @@ USAGE = """lab-fault KIND [ARGS]
   ecc-pending GPU                   a row or page of memory waits for a reset to be taken out of use
   smi-hang                          nvidia-smi does not answer
   heal [KIND [GPU|DEVICE]]          takes faults back (default: all)
+  secure-boot on|off                the switch in the firmware's setup, from the next start on
+  confirm-keys                      somebody at the console enrols the keys that mokutil asked for, at the next start
   hold-gpu [GPU ...]                a process opens the GPUs (default: GPU 0), as a job does
   release-gpu                       those processes end
 GPU is a number as nvidia-smi gives it on the healthy machine, or a PCI address."""
@@ -55,6 +58,13 @@ def act(words: list[str]) -> None:
         return
     if kind == "release-gpu":
         subprocess.run(["systemctl", "stop", JOB_UNIT], check=True)
+        return
+    if kind == "secure-boot" and args in (["on"], ["off"]):
+        secureboot.turn(args[0])
+        return
+    if kind == "confirm-keys":
+        if not secureboot.confirm():
+            raise Refused("mokutil asked for no key")
         return
     faults = load_faults()
     if kind == "heal":

@@ -11,6 +11,7 @@ import subprocess
 from typing import Any
 
 from . import machine as machines
+from . import secureboot
 from .faces import banner, flavour, show
 from .machine import Machine
 from .state import State, changing, find, holders, log, read, users_of
@@ -58,6 +59,13 @@ def load(path: str, options: str) -> int:
             "srcversion": info.get("srcversion"), "license": info.get("license", ""), "taint": taint, "path": path, "options": options,
         }  # fmt: skip
         state["modules"].insert(0, module)
+        if name == "nvidia":
+            # A driver that starts finds what the GPUs keep: their MIG mode, and the ECC mode that was pending.
+            found = machines.kept()
+            state["settings"] = {
+                address: {**({"mig": own["mig"]} if "mig" in own else {}), **({"ecc_on": own["ecc"], "ecc": own["ecc"]} if "ecc" in own else {})}
+                for address, own in found.items()
+            }
         announce(machine, module)
     show(machine, read())
     return 0
@@ -65,7 +73,8 @@ def load(path: str, options: str) -> int:
 
 def trusted(machine: Machine, info: dict[str, str]) -> bool:
     """Tell whether a module is signed by a key that the machine knows. The one that dkms makes for itself is not, until it is enrolled."""
-    return info.get("signer") in machine.system.get("trusted_signers", [])
+    signer = info.get("signer")
+    return signer is not None and (signer in machine.system.get("trusted_signers", []) or secureboot.trusts(signer))
 
 
 def taint_of(machine: Machine, info: dict[str, str]) -> str:
@@ -76,7 +85,7 @@ def taint_of(machine: Machine, info: dict[str, str]) -> str:
 
 def why_not(machine: Machine, state: State, info: dict[str, str], name: str, release: str) -> int:
     """Return the errno that a module is refused with, or 0."""
-    if machine.system["secure_boot"] and not trusted(machine, info):
+    if state.get("secure_boot", machine.system["secure_boot"]) and not trusted(machine, info):
         why = "module with unavailable key" if "signer" in info else "unsigned module"
         log(f"Loading of {why} is rejected", 5)
         return errno.EKEYREJECTED
@@ -90,6 +99,11 @@ def why_not(machine: Machine, state: State, info: dict[str, str], name: str, rel
         log(f"{name}: Unknown symbol of {missing[0]} (err -2)", 4)
         return errno.ENOENT
     if name == "nvidia":
+        if find(state, "nouveau"):
+            for gpu in machine.gpus:
+                log(f"NVRM: GPU {gpu['address']} is already bound to nouveau.", 3)
+            log("NVRM: No NVIDIA devices probed.", 4)
+            return errno.ENODEV
         kind = flavour(info.get("license", ""))
         usable = [gpu for gpu in machine.gpus if kind in gpu["spec"]["flavours"] and gpu["address"] not in machine.dead]
         for gpu in machine.gpus:

@@ -11,6 +11,8 @@ from typing import Any
 
 DESCRIPTION = "/etc/lab/hw.json"
 FAULTS = "/var/lib/lab/faults.json"
+# What the memory of the boards themselves keeps of their settings, by address.
+KEPT = "/var/lib/lab/inforom.json"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 GENERATIONS = {2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}
 
@@ -60,6 +62,26 @@ def save_faults(faults: list[Entry]) -> None:
     os.replace(FAULTS + ".part", FAULTS)
 
 
+def kept() -> dict[str, Entry]:
+    """Return the settings that GPUs keep without power: {address: {mig, ecc}}."""
+    try:
+        with open(KEPT) as file:
+            found: dict[str, Entry] = json.load(file)
+            return found
+    except FileNotFoundError:
+        return {}
+
+
+def keep(address: str, **values: Any) -> None:
+    """Let a GPU keep settings."""
+    found = kept()
+    found.setdefault(address, {}).update(values)
+    os.makedirs(os.path.dirname(KEPT), exist_ok=True)
+    with open(KEPT + ".part", "w") as file:
+        json.dump(found, file)
+    os.replace(KEPT + ".part", KEPT)
+
+
 class Machine:
     """A described machine with its faults applied. Every face is drawn from one of these."""
 
@@ -90,6 +112,11 @@ class Machine:
         self.switch_managers: list[str] = [
             function["address"] for function in self.pci if any(SWITCH_MANAGEMENT in text for text in (function["vpd"] or {}).values())
         ]
+        # Virtual functions of a card, by the address of the function that they are of: one in the same slot.
+        cards = {function["address"].rsplit(".", 1)[0]: function["address"] for function in self.pci if function["sriov"] is not None}
+        self.physical: dict[str, str] = {
+            function["address"]: cards[function["address"].rsplit(".", 1)[0]] for function in self.pci if function["virtual"]
+        }
         self.nvlink: Entry | None = description["nvlink"]
         self.rdma: list[Entry] = [self._port(entry) for entry in description["rdma"]]
         self.interfaces: list[Entry] = description["interfaces"]
@@ -100,7 +127,10 @@ class Machine:
         return any(fault["kind"] == kind and target in (None, fault["target"]) for fault in self.faults)
 
     def _port(self, entry: Entry) -> Entry:
-        """Add the state of an RDMA device's port: state, physical state, rate in Gbit/s."""
+        """Add the state of an RDMA device's first port: state, physical state, rate in Gbit/s. Its other ports never change."""
+        unused = {"state": "1: DOWN", "physical": "3: Disabled", "gbps": 10}
+        others = [{**port, "state": "4: ACTIVE", "physical": "5: LinkUp", **(unused if port.get("down") else {})} for port in entry["more_ports"]]
+        entry = {**entry, "more_ports": others}
         down = next((fault for fault in self.faults if fault["kind"] == "ib-down" and fault["target"] == entry["name"]), None)
         half = self.has("nic-half-rate", entry["name"])
         gbps = entry["gbps"] // 2 if half else entry["gbps"]

@@ -12,6 +12,9 @@ from .machine import Entry, Machine
 PORT_TYPES = {"endpoint": 0x0, "root_port": 0x4, "upstream": 0x5, "downstream": 0x6}
 EXPRESS = 0x40
 EXTENDED = 0x100
+ACS, ATS = 0x000D, 0x000F
+# Registers that setpci may change: ACS or ATS control, and device control, which holds the largest read request.
+WRITABLE = (EXTENDED + 0x06, EXPRESS + 0x08)
 MIB = 1 << 20
 # Above 4 GiB and wide enough apart for the largest GPU memory.
 WINDOW_BASE = 0x2000_0000_0000
@@ -45,7 +48,7 @@ def space(machine: Machine, function: Entry) -> bytes:
     if function["address"] in machine.dead:
         return b"\xff" * 256
     bridge = function["role"] != "endpoint"
-    config = bytearray(4096 if bridge else 256)
+    config = bytearray(4096)
     express = function["width"] is not None
     # Memory and bus master on; a capability list when there is one.
     struct.pack_into("<HHHH", config, 0, int(function["vendor"], 16), int(function["device"], 16), 0x0406, 0x0010 if express else 0)
@@ -59,14 +62,32 @@ def space(machine: Machine, function: Entry) -> bytes:
         bus = int(function["address"][5:7], 16)
         config[0x18:0x1B] = bytes([bus, *function["buses"]])
         if function["role"] in ("root_port", "downstream"):
-            # Access control services: able, and off, as GPU servers run on bare metal.
-            struct.pack_into("<IHH", config, EXTENDED, 0x0001000D, 0x005F, 0x0000)
+            # Access control services: able, and off unless the profile says so, as GPU servers run on bare metal.
+            struct.pack_into("<IHH", config, EXTENDED, ACS | 1 << 16, 0x005F, function["acs"])
     else:
         for number, (start, _) in enumerate(regions(machine, function)):
             struct.pack_into("<Q", config, 0x10 + 8 * number, start | 0xC)
         vendor, device = function["subsystem"].split(":")
         struct.pack_into("<HH", config, 0x2C, int(vendor, 16), int(device, 16))
+        if function["ats"] is not None:
+            struct.pack_into("<IHH", config, EXTENDED, ATS | 1 << 16, 0x0020, 0x8000 if function["ats"] else 0)
+    if function["virtual"]:
+        # A virtual function leaves its ids to the one it is of, and has no link of its own.
+        config[0:4] = b"\xff" * 4
+        config[EXPRESS : EXPRESS + 0x3C] = struct.pack("<BBHIH", 0x10, 0, 0x2, 0x10008001, 0).ljust(0x3C, b"\0")
+        config[0x34] = EXPRESS
+        config[0x06] = 0x10
     return bytes(config)
+
+
+def rewritten(drawn: bytes, present: bytes) -> bytes:
+    """Return a space as it is drawn with the registers that were written to since the start as they are now."""
+    if len(present) != len(drawn) or b"\xff" * EXPRESS in (drawn[:EXPRESS], present[:EXPRESS]):
+        return drawn
+    kept = bytearray(drawn)
+    for offset in WRITABLE:
+        kept[offset : offset + 2] = present[offset : offset + 2]
+    return bytes(kept)
 
 
 def _express(config: bytearray, machine: Machine, function: Entry) -> None:

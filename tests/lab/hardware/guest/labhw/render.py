@@ -40,7 +40,9 @@ def driver_of(machine: Machine, state: State, function: Entry) -> str | None:
     if driver is None or function["address"] in machine.dead:
         return None
     if driver in ("nvidia", "nvidia-nvswitch"):
-        return driver if find(state, "nvidia") else None
+        # The kernel's own driver takes what it draws on, when it comes first.
+        other = "nouveau" if find(state, "nouveau") and function["class"].startswith("03") else None
+        return driver if find(state, "nvidia") else other
     return driver
 
 
@@ -93,6 +95,15 @@ def _files(machine: Machine, function: Entry) -> Tree:
                 "current_link_width": str(machine.width(function)) if function["address"] not in machine.dead else "63",
             }
         )
+    if function["virtual"]:
+        tree.update({f"{when}_link_speed": "Unknown" for when in ("max", "current")})
+        tree.update({f"{when}_link_width": "0" for when in ("max", "current")})
+    if function["sriov"] is not None:
+        virtual = [address for address, card in machine.physical.items() if card == function["address"]]
+        tree.update({"sriov_totalvfs": str(function["sriov"]), "sriov_numvfs": str(len(virtual)), "sriov_drivers_autoprobe": "1"})
+        tree.update({f"virtfn{number}": Link(f"devices/{machine.sysfs_path(address)}") for number, address in enumerate(virtual)})
+    if function["virtual"]:
+        tree["physfn"] = Link(f"devices/{machine.sysfs_path(machine.physical[function['address']])}")
     if function["vpd"]:
         tree["vpd"] = vpd(function["vpd"])
     return tree
@@ -104,6 +115,26 @@ def vpd(fields: dict[str, str]) -> bytes:
     body = b"".join(key.encode() + bytes([len(text)]) + text.encode() for key, text in fields.items() if key != "name")
     body += b"RV\x01\x00"
     return b"\x82" + len(name).to_bytes(2, "little") + name + b"\x90" + len(body).to_bytes(2, "little") + body + b"\x78"
+
+
+def iommu(machine: Machine) -> Tree:
+    """Draw the IOMMU's groups: one for each slot, and for each virtual function, which is what ACS at the start leads to."""
+    kind = machine.system["iommu"]
+    if kind is None:
+        return {}
+    tree: Tree = {"class/iommu/dmar0": Link("devices/virtual/iommu/dmar0"), "devices/virtual/iommu/dmar0/uevent": ""}
+    groups: dict[str, list[str]] = {}
+    for function in machine.pci:
+        address = function["address"]
+        groups.setdefault(address if function["virtual"] else address.rsplit(".", 1)[0], []).append(address)
+    for number, members in enumerate(groups.values()):
+        home = f"kernel/iommu_groups/{number}"
+        tree[f"{home}/type"] = kind
+        for address in members:
+            path = f"devices/{machine.sysfs_path(address)}"
+            tree[f"{home}/devices/{address}"] = Link(path)
+            tree[f"{path}/iommu_group"] = Link(home)
+    return tree
 
 
 def numa(machine: Machine, state: State) -> Tree:
@@ -158,6 +189,7 @@ def sysfs(machine: Machine, state: State) -> Tree:
     """Draw everything below /sys that a machine shows."""
     return {
         **pci(machine, state),
+        **iommu(machine),
         **numa(machine, state),
         **modules(state),
         **firmware(machine),

@@ -14,7 +14,7 @@ from .. import machine as machines
 from ..daemon import library_version, module_version
 from ..machine import Entry, Machine
 from ..state import holders, log, read
-from . import query, report, settings, table, topology
+from . import mig, query, report, settings, table, topology
 from .readings import Driver, Process, Readings, persistent, processes, read_gpu, smi_address
 
 # Exit codes of nvidia-smi's manual.
@@ -23,9 +23,13 @@ VALUE_OPTIONS = {
     "-i": "chosen", "--id": "chosen", "-pm": "persistence", "--persistence-mode": "persistence", "-pl": "power_limit", "--power-limit": "power_limit",
     "-c": "compute_mode", "--compute-mode": "compute_mode", "-mig": "mig", "--multi-instance-gpu": "mig", "-e": "ecc", "--ecc-config": "ecc",
     "--query-gpu": "gpu_fields", "--query-compute-apps": "app_fields", "--format": "format", "-f": "file", "--filename": "file",
-    "-d": "display", "--display": "display",
+    "-d": "display", "--display": "display", "-am": "accounting", "--accounting-mode": "accounting",
+    "-lgc": "locked", "--lock-gpu-clocks": "locked", "-lmc": "locked_memory", "--lock-memory-clocks": "locked_memory",
+    "-lmcd": "deferred", "--lock-memory-clocks-deferred": "deferred", "-ac": "application", "--applications-clocks": "application",
 }  # fmt: skip
 FLAGS = {"-q": "query", "--query": "query", "-x": "xml", "--xml-format": "xml", "-L": "list", "--list-gpus": "list", "-a": "query",
+         "-rgc": "reset_locked", "--reset-gpu-clocks": "reset_locked", "-rmc": "reset_locked_memory", "--reset-memory-clocks": "reset_locked_memory",
+         "-rac": "reset_application", "--reset-applications-clocks": "reset_application",
          "-r": "reset", "--gpu-reset": "reset", "-h": "help", "--help": "help", "--version": "version"}  # fmt: skip
 
 
@@ -128,6 +132,8 @@ def answer(words: list[str]) -> str:
         hang()
     if words[:1] in (["topo"], ["nvlink"]):
         return links(machine, driver_or_failure(), words)
+    if words[:1] == ["mig"]:
+        return divide(machine, driver_or_failure(), words[1:])
     request = parse(words)
     if "help" in request.flags:
         return "NVIDIA System Management Interface\n\nnvidia-smi [OPTION1 [ARG1]] [OPTION2 [ARG2]] ...\n"
@@ -144,10 +150,14 @@ def answer(words: list[str]) -> str:
                 return settings.change(option, request.values[option], gpus)
             except settings.BadValue as error:
                 raise Failure(f"{error}\nTerminating early due to previous errors.", INVALID) from None
+    for option, name in settings.RESETS.items():
+        if option in request.flags:
+            return settings.reset(name, gpus)
+    state = read()
     if "list" in request.flags:
-        return "".join(f"GPU {gpu['index']}: {gpu['spec']['name']} (UUID: {gpu['uuid']})\n" for gpu in gpus)
+        return "".join(listed(gpu, state["settings"].get(gpu["address"], {})) for gpu in gpus)
     held = holders()
-    state, jobs, daemon = read(), processes(held), persistent(held)
+    jobs, daemon = processes(held), persistent(held)
     readings = [read_gpu(machine, state, driver, gpu, jobs, daemon) for gpu in gpus]
     return render(request, driver, len(machine.gpus), readings, jobs)
 
@@ -176,6 +186,25 @@ def render(request: Request, driver: Driver, count: int, readings: list[Readings
     return text
 
 
+def listed(gpu: Entry, kept: Entry) -> str:
+    """Return a GPU's lines of -L."""
+    text = f"GPU {gpu['index']}: {gpu['spec']['name']} (UUID: {gpu['uuid']})\n"
+    return text + "".join(f"  MIG {one['profile']:<12}Device {one['index']:>2}: (UUID: {one['uuid']})\n" for one in mig.devices(gpu, kept))
+
+
+def divide(machine: Machine, driver: Driver, words: list[str]) -> str:
+    """Return the answer of the mig subcommand, which is root's alone."""
+    gpus = choose(machine, driver, words[words.index("-i") + 1] if "-i" in words[:-1] else None)
+    if os.geteuid():
+        raise Failure("Insufficient Permissions", 4)
+    try:
+        return mig.main(words, read(), gpus)
+    except mig.Refused as refused:
+        raise Failure(str(refused), refused.code) from None
+    except settings.BadValue as error:
+        raise Failure(str(error), OTHER) from None
+
+
 def links(machine: Machine, driver: Driver, words: list[str]) -> str:
     """Return the answer of the topo and nvlink subcommands."""
     options = words[1:]
@@ -187,7 +216,8 @@ def links(machine: Machine, driver: Driver, words: list[str]) -> str:
     if words[0] == "topo" and options[:1] == ["-mp"]:
         return topology.matrix(machine, driver, nvlink=False)
     if words[0] == "nvlink" and {"-s", "--status"} & set(options):
-        return topology.nvlink_status(machine, driver, numbers)
+        split = {address for address, own in read()["settings"].items() if own.get("mig") == "Enabled"}
+        return topology.nvlink_status(machine, driver, numbers, split)
     if words[0] == "nvlink" and {"-R", "--remotelinkinfo"} & set(options):
         return topology.nvlink_peers(machine, numbers)
     raise Failure(f"Invalid combination of input arguments. Please run 'nvidia-smi {words[0]} -h' for help.", INVALID)

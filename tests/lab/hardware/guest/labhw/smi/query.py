@@ -13,7 +13,8 @@ UNITS = {
     "W": ("power.draw", "power.draw.average", "power.draw.instant", "power.limit", "enforced.power.limit", "power.default_limit",
           "power.min_limit", "power.max_limit"),
     "MHz": ("clocks.current.graphics", "clocks.current.sm", "clocks.current.memory", "clocks.current.video", "clocks.max.graphics",
-            "clocks.max.sm", "clocks.max.memory"),
+            "clocks.max.sm", "clocks.max.memory", "clocks.applications.graphics", "clocks.applications.memory",
+            "clocks.default_applications.graphics", "clocks.default_applications.memory"),
     "%": ("utilization.gpu", "utilization.memory", "fan.speed"),
 }  # fmt: skip
 UNIT_OF = {name: unit for unit, names in UNITS.items() for name in names}

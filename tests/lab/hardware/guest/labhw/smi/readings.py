@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import dataclass
 
 from ..machine import Entry, Machine
 from ..state import State
+from . import mig
 
 NOT_AVAILABLE = "N/A"
 # Branch -> CUDA version of its user space.
@@ -100,6 +102,8 @@ def read_gpu(machine: Machine, state: State, driver: Driver, gpu: Entry, jobs: l
         "compute_mode": settings.get("compute_mode", "Default"),
         "mig.mode.current": settings.get("mig", "Disabled") if spec["mig"] else NOT_AVAILABLE,
         "mig.mode.pending": settings.get("mig", "Disabled") if spec["mig"] else NOT_AVAILABLE,
+        "xml_mig": json.dumps(mig.devices(gpu, settings)),
+        "accounting.mode": settings.get("accounting", "Disabled"),
         "pstate": "P0", "fan.speed": NOT_AVAILABLE,
         "memory.total": f"{spec['memory_mib']} MiB", "memory.reserved": f"{spec['reserved_mib']} MiB", "memory.used": f"{used} MiB",
         "memory.free": f"{spec['memory_mib'] - spec['reserved_mib'] - used} MiB",
@@ -136,15 +140,22 @@ def _pci(machine: Machine, gpu: Entry, driver: Driver) -> Readings:
 def _power_and_clocks(spec: Entry, settings: Entry, busy: bool) -> Readings:
     power, clocks = spec["power_w"], spec["clocks_mhz"]
     draw, limit = watts(power["idle"]), watts(settings.get("power_limit", power["default"]))
-    now = clocks["graphics"] if busy else clocks["idle"]
+    application = settings.get("application_clocks", [clocks["memory"], clocks["graphics"]])
+    top = min(application[1], settings.get("locked_graphics", [0, clocks["graphics"]])[1])
+    now = top if busy else clocks["idle"]
+    held = busy and top < clocks["graphics"]
     readings = {
         "power.draw": draw, "power.draw.average": draw, "power.draw.instant": draw, "power.limit": limit, "enforced.power.limit": limit,
         "power.default_limit": watts(power["default"]), "power.min_limit": watts(power["min"]), "power.max_limit": watts(power["max"]),
         "clocks.current.graphics": f"{now} MHz", "clocks.current.sm": f"{now} MHz", "clocks.current.memory": f"{clocks['memory']} MHz",
         "clocks.current.video": f"{clocks['video_idle']} MHz", "clocks.max.graphics": f"{clocks['graphics']} MHz",
         "clocks.max.sm": f"{clocks['graphics']} MHz", "clocks.max.memory": f"{clocks['memory']} MHz", "clocks.max.video": f"{clocks['video']} MHz",
-        "clocks_event_reasons.active": "0x0000000000000000" if busy else "0x0000000000000001",
+        "clocks.applications.graphics": f"{application[1]} MHz", "clocks.applications.memory": f"{application[0]} MHz",
+        "clocks.default_applications.graphics": f"{clocks['graphics']} MHz", "clocks.default_applications.memory": f"{clocks['memory']} MHz",
+        "clocks.deferred": f"{settings['deferred_memory']} MHz" if "deferred_memory" in settings else NOT_AVAILABLE,
+        "clocks_event_reasons.active": f"0x{2 * held if busy else 1:016x}",
         "clocks_event_reasons.gpu_idle": "Not Active" if busy else "Active",
+        "clocks_event_reasons.applications_clocks_setting": "Active" if held else "Not Active",
     }  # fmt: skip
     for reason in ("sw_power_cap", "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"):
         readings[f"clocks_event_reasons.{reason}"] = "Not Active"
@@ -156,7 +167,7 @@ def _memory_health(machine: Machine, gpu: Entry, settings: Entry) -> Readings:
     spec = gpu["spec"]
     fault = next((fault for fault in machine.faults if fault["kind"] == "ecc-pending" and fault["target"] == gpu["address"]), None)
     pending = fault is not None and fault["boot"] == machine.boot
-    ecc, banks = spec["ecc"] and spec.get("ecc_on", True), spec.get("remap_banks")
+    ecc, banks = spec["ecc"] and settings.get("ecc_on", spec.get("ecc_on", True)), spec.get("remap_banks")
     count, zero = ("1" if fault else "0"), "0"
     mode = {True: "Enabled", False: "Disabled"}
     pages = spec["ecc"] and not banks

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -97,6 +98,8 @@ def as_text(driver: Driver, gpus: list[Readings], count: int, jobs: list[Process
     for readings in gpus:
         lines.append(f"GPU {readings['pci.bus_id']}")
         write(report, readings, "    ")
+        after = next(place for place in range(len(lines) - 1, 0, -1) if lines[place].startswith("    Accounting Mode  "))
+        lines[after:after] = [line for device in json.loads(readings["xml_mig"]) for line in _mig_text(device, width)]
         mine = [job for job in jobs if str(job.gpu) == readings["index"]]
         title = "    Processes"
         if not mine:
@@ -124,7 +127,8 @@ def as_xml(driver: Driver, gpus: list[Readings], count: int, jobs: list[Process]
             if entry.tag == "-":
                 continue
             if entry.tag == "mig_devices":
-                lines.extend([f"{indent}<mig_devices>", f"{indent}\tNone", f"{indent}</mig_devices>"])
+                found = [line for device in json.loads(readings["xml_mig"]) for line in _mig_xml(device)]
+                lines.extend([f"{indent}<mig_devices>", *(f"{indent}\t{line}" for line in found or ["None"]), f"{indent}</mig_devices>"])
             elif entry.value is not None:
                 lines.append(f"{indent}<{entry.tag}>{fill(entry.value, readings)}</{entry.tag}>")
             else:
@@ -150,6 +154,26 @@ def as_xml(driver: Driver, gpus: list[Readings], count: int, jobs: list[Process]
             lines += ["\t\t<capabilities>", "\t\t\t<egm>disabled</egm>", "\t\t</capabilities>"]
         lines += ["\t</gpu>", ""]
     return "\n".join([*lines, "</nvidia_smi_log>"]) + "\n"
+
+
+def _mig_xml(device: dict[str, str]) -> list[str]:
+    """Return a MIG device. Neither its profile nor its UUID is part of a report."""
+    return [
+        "<mig_device>", f"\t<index>{device['index']}</index>", f"\t<gpu_instance_id>{device['gpu_instance']}</gpu_instance_id>",
+        f"\t<compute_instance_id>{device['compute_instance']}</compute_instance_id>", "\t<device_attributes>", "\t\t<shared>",
+        f"\t\t\t<multiprocessor_count>{device['multiprocessors']}</multiprocessor_count>", "\t\t</shared>", "\t</device_attributes>",
+        "\t<ecc_error_count>", "\t\t<volatile_count>", "\t\t\t<sram_uncorrectable>0</sram_uncorrectable>", "\t\t</volatile_count>",
+        "\t</ecc_error_count>", "\t<fb_memory_usage>", f"\t\t<total>{device['memory']}</total>", "\t\t<reserved>0 MiB</reserved>",
+        "\t\t<used>0 MiB</used>", f"\t\t<free>{device['memory']}</free>", "\t</fb_memory_usage>", "</mig_device>",
+    ]  # fmt: skip
+
+
+def _mig_text(device: dict[str, str], width: int) -> list[str]:
+    """Return a MIG device of the report as text."""
+    rows = (("Index", device["index"]), ("GPU Instance ID", device["gpu_instance"]), ("Compute Instance ID", device["compute_instance"]))
+    lines = ["    MIG Device", *(f"{'        ' + label:<{width}}: {value}" for label, value in rows), "        FB Memory Usage"]
+    sizes = (("Total", device["memory"]), ("Used", "0 MiB"), ("Free", device["memory"]))
+    return lines + [f"{'            ' + label:<{width}}: {value}" for label, value in sizes]
 
 
 def _clocks(readings: Readings) -> list[str]:

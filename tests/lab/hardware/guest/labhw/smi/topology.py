@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ..machine import Machine
 from ..paths import between
 from .readings import Driver, smi_address
@@ -66,15 +68,17 @@ def matrix(machine: Machine, driver: Driver, nvlink: bool = True) -> str:
     return text + "\n"
 
 
-def nvlink_status(machine: Machine, driver: Driver, chosen: list[int]) -> str:
-    """Return nvlink -s for GPUs by number."""
+def nvlink_status(machine: Machine, driver: Driver, chosen: list[int], divided: Container[str] = ()) -> str:
+    """Return nvlink -s for GPUs by number; those in MIG mode do not say."""
     text = ""
     for gpu in machine.gpus:
         if gpu["index"] not in chosen:
             continue
         text += f"GPU {gpu['index']}: {gpu['spec']['name']} (UUID: {gpu['uuid']})\n"
         links = machine.links(gpu["address"])
-        if not links:
+        if gpu["address"] in divided:
+            text += "Nvlink queries are not supported for Devices in MIG mode\n"
+        elif not links:
             text += "Device does not have or support Nvlink\n" if driver.branch >= 595 else ""
         elif not any(up for _, up in links):
             text += "NVML: Unable to retrieve NVLink information as all links are inActive\n"
