@@ -19,6 +19,7 @@ from lab.client import HostSpec
 from own_lab import own_lab
 
 RECORD = "/var/lib/gpu_fleet/driver/transaction.json"
+UNIT = "/etc/systemd/system/gpu-fleet-driver.service"
 PIN = "/etc/apt/preferences.d/gpu-fleet-nvidia.pref"
 SERVICES = ["nvidia-fabricmanager.service", "nvidia-persistenced.service"]
 NAMES = [*PACKAGES, "nvidia-fabricmanager"]
@@ -50,7 +51,7 @@ class Machine:
         """What a plan asks for."""
         pin = "".join(f"Package: {name}\nPin: version {version}-1\nPin-Priority: 1001\n\n" for name in NAMES)
         return {
-            "version": version, "flavour": "open", "packages": {name: f"{version}-1" for name in NAMES}, "files": {PIN: pin},
+            "version": version, "flavour": "open", "packages": dict.fromkeys(NAMES, f"{version}-1"), "files": {PIN: pin},
             "services": SERVICES, "reload": True, **more,
         }  # fmt: skip
 
@@ -80,7 +81,8 @@ class Machine:
         while time.monotonic() < end:
             done = self.node.run("cat", RECORD)
             record = json.loads(done.stdout) if done.returncode == 0 else {"status": "running"}
-            if record["status"] not in ("running", "waiting_for_reboot") and not self.node.run("ls", "/etc/systemd/system/gpu-fleet-driver.service").stdout:
+            at_work = record["status"] in ("running", "waiting_for_reboot") or self.node.run("ls", UNIT).stdout
+            if not at_work:
                 return dict(record)
             time.sleep(0.2)
         raise AssertionError(f"still {record}")

@@ -70,10 +70,8 @@ def test_a_job_on_a_gpu_is_left_alone(old: Machine) -> None:
     old.whole(OLD)
 
 
-@pytest.mark.parametrize(("kind", "words"), [("gone", ()), ("half", ("path=*.deb",)), ("removed", (NEW,)), ("bad-signature", ())])
+@pytest.mark.parametrize(("kind", "words"), [("gone", ()), ("half", ("path=*.deb",)), ("removed", (NEW,))])
 def test_what_cannot_be_fetched_changes_nothing(old: Machine, kind: str, words: tuple[str, ...]) -> None:
-    if kind == "bad-signature":
-        pytest.skip("the source of these tests is not signed for")
     old.node("sh", "-c", "rm -f /var/cache/apt/archives/*.deb /var/lib/gpu_fleet/driver/packages/*178*")
     before = footprint(old.node.lab, "n1")
     old.node.lab.fault("site", kind, *words)
@@ -170,8 +168,6 @@ def begin(machine: Machine, version: str) -> None:
 
 @pytest.mark.parametrize("step", ["unload", "packages", "load", "verify"])
 def test_a_killed_engine_is_continued_by_the_next_run(old: Machine, step: str) -> None:
-    stop = f"[Service]\nEnvironment=X=1\n"
-    assert stop
     begin(old, NEW)
     reached = old.wait("unload", "packages") if step in ("unload", "packages") else old.wait(step, "settings", "verify", "start")
     assert reached

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver_prepare, _driver_steps, _engine, _kernel_driver
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _driver_prepare, _driver_steps, _engine, _kernel_driver
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives, digest
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps, put
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -161,7 +161,7 @@ REQUEST = {
     "version": "2.0", "flavour": "open", "kernels": [KERNEL, "6.1.0-41-amd64"], "packages": {"libcuda1": "2.0-1"}, "may_remove": ["older"],
     "way_back": "required", "mode": "reload", "may_reboot": False, "settings": [],
 }  # fmt: skip
-CHANGES = [
+CHANGES: list[dict[str, Any]] = [
     {"name": "libcuda1", "from": "1.0-1", "to": "2.0-1", "action": "change"},
     {"name": "more", "from": None, "to": "2.0-1", "action": "install"},
     {"name": "older", "from": "1.0-1", "to": None, "action": "remove"},
@@ -255,7 +255,7 @@ class TestSteps:
         self, steps: DriverSteps, tree: Tree, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], says: str | None
     ) -> None:
         tree.file("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1.0", "")
-        monkeypatch.setattr(_driver_steps._driver, "user_space", lambda _system: "1.0")
+        monkeypatch.setattr(_driver, "user_space", lambda _system: "1.0")
         monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: "1.0" if words[0] == "modinfo" else "GPU-1")
         if says is None:
             steps.verify(state)
