@@ -89,6 +89,7 @@ def _plan(
     fabrics = fabrics_of(catalog, observed, gpus)
     wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, fabrics, today)
     packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
+    closure = _driver_packages.closure(platform, packages)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
     if asked["pytorch"]:
@@ -99,7 +100,8 @@ def _plan(
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics))
+        fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
+        managed += _managed_plan.driver(catalog, wanted, packages, closure, source, fabric_manager)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -125,7 +127,7 @@ def _plan(
             "nccl": {**nccl, **({"action": "change" if nccl["present"] else "install"} if "nccl_tuning" in differs else {})},
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
-        "closure": sorted(packages),
+        "closure": closure,
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
@@ -148,7 +150,7 @@ def _packages(
         return {}, {}, None
     if asked["driver_source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"])
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 
