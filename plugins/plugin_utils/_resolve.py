@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import (
     _consent,
+    _driver_change,
     _driver_component,
     _driver_packages,
     _managed_plan,
@@ -108,6 +109,7 @@ def _plan(
     changed = differs.get("nvidia_driver", [])
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, units)
+    change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
     pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs)
     held_back = {item["role"] for item in pending}
     if "nvidia_driver" in held_back:
@@ -129,6 +131,7 @@ def _plan(
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
+        "transaction": change,
         "managed": managed,
         "differs": differs,
         "todo": [role for role in ROLES if role in ready],
