@@ -24,6 +24,8 @@ SERVICES = (
 UNFINISHED = ("running", "waiting_for_reboot")
 # Files that belong to the versions: they change in the same step, and go back with them.
 WITH_PACKAGES = (_managed_plan.PIN,)
+# Stands for it among what differs from the plan.
+UNFINISHED_ID = "transaction:driver"
 # Before a command, as in a unit of systemd: it may fail.
 MAY_FAIL = "-"
 Command = list[str]
@@ -114,16 +116,18 @@ def unfinished(observed: dict[str, Any]) -> dict[str, Any] | None:
     return found if found and found["status"] in UNFINISHED else None
 
 
-def told(observed: dict[str, Any]) -> list[str]:
-    """Return what a change that did not end well, or not yet, means for the next run."""
+def told(observed: dict[str, Any], as_planned: bool) -> list[str]:
+    """Return what a change that did not end well, or not yet, means for the next run; nothing of one that somebody has since mended."""
     found = (observed.get("driver") or {}).get("transaction")
-    if not found:
+    if not found or as_planned:
         return []
     what = f"the change of driver from {found['from'] or 'none'} to {found['to'] or 'none'}"
     if found["status"] == "waiting_for_reboot":
         return [f"{what} waits for a boot: {found['waits_for']}"]
     if found["status"] == "running":
         return [f"{what} is not finished (step {found['step']}); the next run waits for it or finishes it"]
+    if found["status"] == "rolled_back":
+        return [f"{what} was undone: {found['reason']}"]
     if found["status"] == "needs_attention":
         return [f"{what} needs attention: {found['reason']}; once that is mended, the next run finishes it"]
     return []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _driver_steps, _transaction
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_change
-from fixtures.nodes import NEW, OLD, bare, installed, request, resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_change, _plan_table
+from fixtures.nodes import NEW, OLD, bare, installed, request, resolve, satisfied
 from fixtures.stack import KERNEL, driver
 
 GPU = "0000:10:00.0"
@@ -141,3 +141,60 @@ def test_both_sides_mean_the_same() -> None:
     assert set(_driver_change.SERVICES) == set(_driver.OWN_UNITS)
     assert _driver_change.UNFINISHED == _transaction.UNFINISHED
     assert _driver_change.MAY_FAIL == _driver_steps.MAY_FAIL
+
+
+def record(status: str, **more: Any) -> dict[str, Any]:
+    """Return what gpu_facts says of a change of driver."""
+    found = {"id": "t", "status": status, "direction": "forward", "step": "build", "from": OLD, "to": NEW, "reason": None, "waits_for": None}
+    return {**found, **more}
+
+
+def planned(transaction: dict[str, Any], version: str = NEW, **asked: Any) -> dict[str, Any]:
+    """Return the plan for a host that is as planned, but for its record."""
+    facts = satisfied(request(driver=version), installed(version))
+    facts["driver"]["transaction"] = transaction
+    return resolve(request(**asked), facts)
+
+
+@pytest.mark.parametrize("status", ["done", "rolled_back", "needs_attention"])
+def test_a_change_that_ended_leaves_a_host_as_planned_alone(status: str) -> None:
+    """Whatever was wrong has been mended since."""
+    made = planned(record(status, reason="build failed: x"))
+    assert made["todo"] == [] and made["differs"] == {}
+    assert "change of driver" not in " ".join(made["components"]["driver"]["reasons"])
+
+
+def test_a_change_that_was_cut_off_is_finished_by_the_next_run() -> None:
+    made = planned(record("running"))
+    assert made["differs"]["nvidia_driver"] == ["transaction:driver"]
+    assert made["todo"][0] == "nvidia_driver" and made["pending"] == []
+    assert f"the change of driver from {OLD} to {NEW} is not finished (step build)" in made["components"]["driver"]["reasons"][-1]
+
+
+@pytest.mark.parametrize(("disruption", "waits"), [("never", True), ("idle", False)])
+def test_the_boot_that_a_change_waits_for_takes_consent(disruption: str, waits: bool) -> None:
+    made = planned(record("waiting_for_reboot", waits_for=f"driver {OLD} (open) is loaded until the host boots"), disruption=disruption)
+    assert made["consequences"]["reboot"] is True and made["transaction"]["reboot"] is True
+    assert bool(made["pending"]) is waits and ("nvidia_driver" in made["todo"]) is not waits
+    if waits:
+        assert made["pending"][0]["reason"].endswith(f"waits for a boot: driver {OLD} (open) is loaded until the host boots")
+
+
+@pytest.mark.parametrize("disruption", ["never", "idle"])
+def test_a_host_between_two_drivers_says_why_and_how_to_go_on(disruption: str) -> None:
+    made = planned(record("needs_attention", reason="packages failed: no space left"), OLD, disruption=disruption)
+    row = next(row for row in _plan_table.rows("n1", made) if row[1] == "driver")
+    assert "needs attention: packages failed: no space left; once that is mended, the next run finishes it" in row[-1]
+    assert ("nvidia_driver" in made["todo"]) is (disruption == "idle")
+
+
+def test_what_was_undone_says_why_before_it_is_tried_again() -> None:
+    made = planned(record("rolled_back", reason="build failed: planted"), OLD, disruption="idle")
+    assert made["components"]["driver"]["reasons"][-1] == f"the change of driver from {OLD} to {NEW} was undone: build failed: planted"
+    assert "nvidia_driver" in made["todo"]
+
+
+def test_a_driver_that_is_not_ours_shows_its_record_and_is_left() -> None:
+    made = planned(record("running"), driver_source="preinstalled")
+    assert "nvidia_driver" not in made["todo"]
+    assert "is not finished" in made["components"]["driver"]["reasons"][-1]
