@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _pci
@@ -17,6 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archive
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
 
+QUERY_SECONDS = 60
 State = t.Dict[str, t.Any]
 
 
@@ -47,11 +50,20 @@ def present(system: System) -> t.Tuple[str | None, str | None]:
     return _kernel_driver.built(system, _kernel_driver.running(system)), None
 
 
+def countable(system: System) -> int:
+    """How many GPUs the driver must see: those of this host, but for one that the present driver has lost already."""
+    ours: int = sum(gpu["device_id"] is not None and gpu["kernel_driver"] != "vfio-pci" for gpu in _pci.scan(system)["gpus"])
+    seen = 0
+    if _driver.loaded(system):
+        with contextlib.suppress(_kernel_driver.Refused, OSError, subprocess.TimeoutExpired):
+            seen = len(_kernel_driver.call(*_kernel_driver.QUERY, seconds=QUERY_SECONDS).splitlines())
+    return min(ours, seen) or ours
+
+
 def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: System) -> t.Tuple[State, State]:
     """The states C(wanted) and C(before), the package files still missing."""
     version, flavour = present(system)
     modules = _driver.module_files(system)
-    gpus = sum(gpu["device_id"] is not None for gpu in _pci.scan(system)["gpus"])
     wanted = {
         "version": request["version"],
         "flavour": request["flavour"],
@@ -59,7 +71,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["to"] for change in changes if change["to"]},
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
-        "gpus": gpus,
+        "gpus": countable(system),
     }
     before = {
         "version": version,

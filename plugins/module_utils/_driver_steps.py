@@ -27,7 +27,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _modprobe
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import StepFailed
@@ -36,7 +36,7 @@ State = t.Dict[str, t.Any]
 OBSERVE_SECONDS = 600.0
 SETTLE_SECONDS = 20
 LOCK_SECONDS = 600
-QUERY = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
+MAY_FAIL = "-"
 
 
 @contextlib.contextmanager
@@ -88,9 +88,8 @@ class DriverSteps:
         loaded = _driver.loaded(self.system)
         if loaded and (loaded["version"] != state["version"] or state.get("flavour") not in (None, loaded["flavour"])):
             return "driver %s (%s)" % (loaded["version"], loaded["flavour"])
-        if state["version"] and self.system.exists("/sys/module/nouveau"):
-            return "nouveau"
-        return None
+        rivals = _modprobe.rivals(self.system) if state["version"] else []
+        return next((rival["module"] for rival in rivals if rival["bound"] or rival["module"] == "nouveau"), None)
 
     def quiesce(self, services: t.List[str]) -> None:
         """Stop the services of the driver; nobody else may have a device of it open."""
@@ -151,16 +150,21 @@ class DriverSteps:
         if not state["version"]:
             return
         with told():
-            for unit in services:
+            for unit in reversed(services):
                 _kernel_driver.call("systemctl", "reset-failed", unit + "*")
                 _kernel_driver.call("systemctl", "start", unit)
 
     def settings(self, commands: t.List[t.List[str]]) -> None:
-        """Give the GPUs back what they lost with the module: MIG, power limits, clocks."""
+        """Give the GPUs back what they lost with the module: MIG, power limits, clocks. A command after a dash may fail."""
         if _driver.loaded(self.system):
             with told():
                 for command in commands:
-                    _kernel_driver.call(*command)
+                    may_fail = command[0] == MAY_FAIL
+                    try:
+                        _kernel_driver.call(*command[may_fail:])
+                    except _kernel_driver.Refused:
+                        if not may_fail:
+                            raise
 
     def verify(self, state: State) -> None:
         """Loaded, on disk and in user space there is one version, and it sees its GPUs."""
@@ -179,6 +183,6 @@ class DriverSteps:
             raise StepFailed("driver %s is wanted, but there is: %s" % (version, ", ".join(wrong)))
         if state.get("gpus") is not None:
             with told():
-                count = len(_kernel_driver.call(*QUERY).splitlines())
+                count = len(_kernel_driver.call(*_kernel_driver.QUERY).splitlines())
             if count != state["gpus"]:
                 raise StepFailed("nvidia-smi sees %d GPUs, and the PCI bus has %d" % (count, state["gpus"]))

@@ -21,6 +21,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 # Users before what they use. https://github.com/NVIDIA/gpu-driver-container, function _unload_driver
 UNLOAD = ("nvidia_drm", "nvidia_modeset", "gdrdrv", "nvidia_fs", "nvidia_peermem", "nvidia_uvm", "nvidia")
 LOAD = ("nvidia", "nvidia-uvm")
+# What the driver sees, one line a GPU.
+QUERY = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
 SECONDS = 120
 BUILD_SECONDS = 1800
 

@@ -30,7 +30,7 @@ options:
   state:
     description:
       - V(changed) makes the change that the other options describe.
-      - V(finished) only finishes what is unfinished, as after a reboot that was waited for.
+      - V(finished) only finishes what is unfinished, as after a reboot that was waited for. It fails when the last change did not end well.
     type: str
     choices: [changed, finished]
     default: changed
@@ -71,7 +71,9 @@ options:
     elements: str
     default: []
   settings:
-    description: Programs, with their arguments, that give the GPUs back what they lose with the module.
+    description:
+      - Programs, with their arguments, that give the GPUs back what they lose with the module. They must serve again after a run that was cut off.
+      - One with V(-) before it may fail.
     type: list
     elements: list
     default: []
@@ -138,7 +140,16 @@ import time
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _driver_prepare, _engine, _kernel_driver, _record, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _apt,
+    _apt_private,
+    _driver_prepare,
+    _driver_steps,
+    _engine,
+    _kernel_driver,
+    _record,
+    _transaction,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
@@ -157,6 +168,7 @@ class DriverTransaction:
         self.params = params
         self.store = store
         self.archives = Archives(os.path.join(store.folder, _engine.ARCHIVES))
+        self.steps = _driver_steps.DriverSteps(self.archives)
         self.until = time.monotonic() + params["wait"]
 
     def unfinished(self) -> dict[str, t.Any] | None:
@@ -182,9 +194,8 @@ class DriverTransaction:
             "way_back": params["way_back"],
         }
 
-    def foresee(self) -> list[dict[str, t.Any]]:
+    def foresee(self, request: dict[str, t.Any]) -> list[dict[str, t.Any]]:
         """What the transaction would do with packages; changes nothing, and needs no repository that is set up."""
-        request = self.request()
         if not _apt.missing(request["packages"]):
             return []
         with _apt_private.PrivateApt(self.params["repository"], self.params["lock_timeout"]) as apt:
@@ -195,22 +206,27 @@ class DriverTransaction:
 
     def begin(self) -> dict[str, t.Any]:
         """Prepare a transaction and let the service make it."""
+        request = self.request()
+        if self.as_wanted(request):
+            return {}
         with self.store.alone():
             self.store.reserve()
-            request = self.request()
             wanted, before = _driver_prepare.prepare(request, self.archives, self.params["lock_timeout"])
-            if self.nothing(wanted, before):
-                return {}
+            stale = self.steps.stale(wanted)
+            if stale and not (self.params["reload"] or self.params["reboot"]):
+                raise Failed("%s is loaded, and neither reload nor reboot was agreed to" % stale)
             services = _driver_prepare.running_units(self.params["services"])
             name = "%s to %s, %s" % (before["version"], wanted["version"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
             self.store.write(_transaction.new(name, request, wanted, before, services))
         return self.finish()
 
-    @staticmethod
-    def nothing(wanted: dict[str, t.Any], before: dict[str, t.Any]) -> bool:
-        """Whether the host is as wanted already."""
-        same = all(before[part] == wanted[part] for part in ("version", "files"))
-        return same and not wanted["packages"] and not wanted["absent"] and before["flavour"] in (None, wanted["flavour"])
+    def as_wanted(self, request: dict[str, t.Any]) -> bool:
+        """Whether the host has all of it already, and nothing else is loaded. That the module is loaded is not part of it."""
+        version, flavour = _driver_prepare.present(System("/", 60.0))
+        if version != request["version"] or flavour not in (None, request["flavour"]) or self.steps.stale(request):
+            return False
+        settled = all(_driver_prepare.content(path) == text for path, text in request["files"].items())
+        return settled and not _apt.missing(request["packages"]) and not _apt.cut_off()
 
     def finish(self) -> dict[str, t.Any]:
         """Let the service go on, and wait until it ends or waits itself."""
@@ -242,19 +258,28 @@ def judge(record: dict[str, t.Any]) -> None:
 def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.Any]:
     """Finish what is unfinished, then make what is asked for."""
     found, changed = transaction.unfinished(), False
+    anew = module.params["state"] == "changed"
     if module.check_mode:
-        changes = transaction.foresee() if module.params["state"] == "changed" else []
-        return {"changed": bool(changes or found), "changes": changes, "reboot": False, "record": None}
+        request = transaction.request()
+        changes = transaction.foresee(request) if anew else []
+        return {"changed": bool(found) or (anew and not transaction.as_wanted(request)), "changes": changes, "reboot": False}
     record = transaction.store.read()
     if found:
         record, changed = transaction.finish(), True
-    if module.params["state"] == "changed" and not (found and record and record["wanted"]["version"] == module.params["version"]):
+    # One that still waits for its boot is not begun over: what is loaded and what is installed are two drivers until then.
+    settled = not found or not record or record["status"] != _transaction.WAITING
+    if anew and settled and not (found and record and same(record["wanted"], module.params)):
         made = transaction.begin()
         record, changed = made or record, changed or bool(made)
-    if record and changed:
+    if record and (changed or not anew):
         judge(record)
     changes = changes_of(record) if record and changed else []
-    return {"changed": changed, "changes": changes, "reboot": bool(record and record["status"] == _transaction.WAITING), "record": record}
+    return {"changed": changed, "changes": changes, "reboot": bool(record and record["status"] == _transaction.WAITING)}
+
+
+def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
+    """Whether an earlier transaction was to bring the driver that is asked for now."""
+    return all(wanted[part] == params[part] for part in ("version", "flavour"))
 
 
 def changes_of(record: dict[str, t.Any]) -> list[dict[str, t.Any]]:

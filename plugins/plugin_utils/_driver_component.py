@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._apt_plan import PIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import has_signed_module
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import is_version
 

@@ -13,7 +13,6 @@ import hashlib
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _driver_packages
-from ansible_collections.gpu.fleet.plugins.plugin_utils._apt_plan import PIN
 
 Item = dict[str, Any]
 
@@ -24,6 +23,7 @@ USER_LIMITS = "/etc/systemd/user.conf.d/90-gpu-fleet.conf"
 LOGIND = "/etc/systemd/logind.conf.d/90-gpu-fleet.conf"
 NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
 NCCL = "/etc/nccl.conf"
+PIN = _apt_plan.PIN
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 MODULE = "nvidia"

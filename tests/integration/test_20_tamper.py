@@ -21,7 +21,7 @@ TAMPER = {
     "keyring": "rm {id}",
     "hold": "apt-mark unhold {id}",
     # Another entry for the same place, under another key: apt refuses everything until one of them is gone.
-    "source": "echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://{id}debian12/x86_64/ /' >> /etc/apt/sources.list.d/again.list",
+    "source": "echo 'deb [signed-by=/usr/share/keyrings/other.gpg] http://{id}debian12/x86_64/ /' >> /etc/apt/sources.list.d/again.list",
     # A key cannot be made from its fingerprint; test_35_upgrades.py has one.
     "trusted_key": "false {id}",
     "package": "dpkg --force-all --remove {id}",

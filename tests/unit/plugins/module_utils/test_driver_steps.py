@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,12 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _driver_prepare, _driver_steps, _engine, _kernel_driver
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _apt,
+    _driver,
+    _driver_prepare,
+    _driver_steps,
+    _engine,
+    _kernel_driver,
+    _modprobe,
+    _pci,
+    _record,
+    _transaction,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives, digest
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps, put
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused, StepFailed
 from fixtures.sysfs import Tree, eight_gpus
+
+from tools.common import CHECKOUT
 
 KERNEL = "6.1.0-40-amd64"
 GONE = "E: Version '1.0' for 'old' was not found\n"
@@ -184,6 +198,31 @@ class TestStates:
         assert wanted["kernels"] == {KERNEL: False, "6.1.0-41-amd64": False}
         assert before["kernels"] == {KERNEL: False, "6.1.0-41-amd64": True}
 
+    @pytest.mark.parametrize(("seen", "handed", "counted"), [(8, 0, 8), (7, 0, 7), (None, 0, 8), (8, 2, 6)])
+    def test_what_was_lost_before_is_not_asked_for(
+        self, tree: Tree, monkeypatch: pytest.MonkeyPatch, seen: int | None, handed: int, counted: int
+    ) -> None:
+        """A GPU that has fallen off the bus keeps no host from its driver; those handed to virtual machines never were the driver's."""
+
+        def call(*_words: str, **_options: Any) -> str:
+            if seen is None:
+                raise _kernel_driver.Refused("Driver/library version mismatch")
+            return "\n".join(["GPU"] * seen)
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        gpus = [{"device_id": "2330", "kernel_driver": "vfio-pci" if number < handed else "nvidia"} for number in range(8)]
+        monkeypatch.setattr(_pci, "scan", lambda _system: {"gpus": gpus})
+        assert _driver_prepare.countable(System(str(tree.root), 5)) == counted
+
+    def test_the_page_describes_record_and_states(self, tree: Tree) -> None:
+        text = (CHECKOUT / "docs" / "transaction.md").read_text()
+        tables = {part[2:].split(" |")[0]: set(re.findall(r"^\| `(\w+)` \|", part, re.M)) for part in re.split(r"\n\n(?=\| )", text)[1:]}
+        states = [{**state, "archives": {}} for state in _driver_prepare.states({**REQUEST, "files": {}}, CHANGES, System(str(tree.root), 5))]
+        assert set(states[0]) == set(states[1]) == tables["field of a state"]
+        assert set(_transaction.new("t", REQUEST, states[0], states[1], [])) == tables["field"]
+        assert set(_transaction.STEPS) == tables["step"]
+        assert f"schema {_record.SCHEMA}," in text
+
     def test_a_host_without_a_driver(self, tree: Tree) -> None:
         (tree.root / "sys/module/nvidia/version").unlink()
         (tree.root / "sys/module/nvidia").rmdir()
@@ -225,6 +264,13 @@ class TestSteps:
         tree.file("/sys/module/nouveau/refcnt", "1")
         assert steps.stale({"version": "2.0", "flavour": "open"}) == "nouveau"
         assert steps.stale({"version": None}) is None
+
+    @pytest.mark.parametrize(("bound", "stale"), [([], None), (["0000:18:00.0"], "nova_core")])
+    def test_another_driver_is_in_the_way_where_it_has_a_gpu(
+        self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch, bound: list[str], stale: str | None
+    ) -> None:
+        monkeypatch.setattr(_modprobe, "rivals", lambda _system: [{"module": "nova_core", "bound": bound}])
+        assert steps.stale({"version": "1.0", "flavour": "open"}) == stale
 
     def test_a_kernel_that_may_lack_its_module_is_tried_and_forgiven(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
         tried = []
@@ -272,6 +318,27 @@ class TestSteps:
         tree.file("/proc/77/cgroup", "0::/system.slice/slurmstepd.scope")
         with pytest.raises(StepFailed, match=r"python3 \(77\) has the GPUs open"):
             steps.quiesce([])
+
+    def test_services_start_in_the_order_that_is_the_other_way_round(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[str] = []
+        monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: calls.append(" ".join(words)))
+        steps.quiesce(["users", "used"])
+        steps.start({"version": "1.0"}, ["users", "used"])
+        assert [call for call in calls if "reset-failed" not in call] == [
+            "systemctl stop users", "systemctl stop used", "systemctl start used", "systemctl start users",
+        ]  # fmt: skip
+
+    def test_a_setting_after_a_dash_may_fail_and_no_other(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[tuple[str, ...]] = []
+
+        def call(*words: str, **_options: Any) -> str:
+            calls.append(words)
+            raise _kernel_driver.Refused("No GPU instances found")
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        with pytest.raises(StepFailed, match="No GPU instances found"):
+            steps.settings([["-", "nvidia-smi", "mig", "-dgi"], ["nvidia-smi", "-pl", "600"], ["never"]])
+        assert calls == [("nvidia-smi", "mig", "-dgi"), ("nvidia-smi", "-pl", "600")]
 
     def test_settings_are_for_a_driver_that_is_loaded(self, steps: DriverSteps, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[tuple[str, ...]] = []

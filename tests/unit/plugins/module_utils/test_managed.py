@@ -127,7 +127,8 @@ def test_other_kinds(tree: Tree, kind: str, name: str, expected: object) -> None
 
 
 def test_holds() -> None:
-    packages = {"held": Package("1", True, "installed", ""), "free": Package("1", False, "installed", ""), "gone": Package(None, True, "unpacked", "")}
+    states_of = {"held": ("1", True, "installed"), "free": ("1", False, "installed"), "gone": (None, True, "unpacked")}
+    packages = {name: Package(*state, "") for name, state in states_of.items()}
     assert [_managed.hold_state(packages, name)["held"] for name in ("held", "free", "gone", "none")] == [True, False, False, False]
 
 
