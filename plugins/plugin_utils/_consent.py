@@ -15,7 +15,7 @@ VARIABLE = "gpu_stack_disruption"
 # What a holder belongs to, in the words of whoever runs it.
 WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
-UNSEEN = ("directory", "file", "keyring")
+UNSEEN = ("directory", "file", "hold", "keyring", "source", "trusted_key")
 RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 
@@ -49,7 +49,8 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     reload = other or other_flavour
     # The graphics console may hold nouveau, or its successor; only a reboot is sure to take it off the GPU.
     bound = any(rival["bound"] for rival in driver.get("rivals") or [])
-    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound) and differs)
+    waits = (driver.get("transaction") or {}).get("status") == "waiting_for_reboot"
+    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound or waits) and differs)
     return {
         "reload": reload,
         "reboot": reboot,

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.plugin_utils import (
     _components,
     _consent,
+    _driver_change,
     _driver_component,
     _driver_packages,
     _managed_plan,
@@ -92,6 +93,7 @@ def _plan(
     packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
     if source:
         _trusted(catalog, observed, source, today)
+    closure = _driver_packages.closure(platform, packages)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
     theirs = _components.environment(asked, observed)
@@ -103,16 +105,21 @@ def _plan(
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics))
+        fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
+        managed += _managed_plan.driver(catalog, wanted, packages, closure, source, fabric_manager)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
     differs = _managed_plan.differing(managed, observed.get("managed") or {})
 
+    if wanted and _driver_change.unfinished(observed):
+        differs.setdefault("nvidia_driver", []).append(_driver_change.UNFINISHED_ID)
     changed = differs.get("nvidia_driver", [])
+    driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, units)
-    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs)
+    change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
+    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}
     if "nvidia_driver" in held_back:
         will_run = driver["present"]
@@ -131,10 +138,11 @@ def _plan(
             **_components.left(observed),
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
-        "closure": sorted(packages),
+        "closure": closure,
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
+        "transaction": change,
         "managed": managed,
         "differs": differs,
         "todo": [role for role in ROLES if role in ready],
@@ -154,7 +162,7 @@ def _packages(
         return {}, {}, None
     if wanted["source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"])
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 
@@ -198,6 +206,7 @@ def _pending(
     torch: dict[str, Any] | None,
     foreseen: dict[str, Any],
     differs: dict[str, list[str]],
+    told: list[str],
 ) -> list[dict[str, Any]]:
     """Return what waits for consent: the driver, and a PyTorch that the present driver does not carry."""
     if not wanted or "nvidia_driver" not in differs:
@@ -205,6 +214,7 @@ def _pending(
     waits = _consent.driver_pending(asked, wanted, foreseen, differs["nvidia_driver"])
     if waits is None:
         return []
+    waits["reason"] = "; ".join([waits["reason"], *told])
     if torch is None or "conda_pytorch" not in differs or _pytorch_plan.carries(present, torch["minimum_driver"]):
         return [waits]
     return [waits, _consent.pytorch_pending(asked, torch, present, foreseen)]
