@@ -32,8 +32,9 @@ def said(*words):
     return subprocess.run(words, capture_output=True, text=True).stdout
 places = (
     "/usr/lib/x86_64-linux-gnu/*nvidia*", "/usr/lib/x86_64-linux-gnu/libcuda*", "/usr/bin/*nvidia*", "/usr/bin/nv-*", "/lib/modules/*/**/nvidia*",
-    "/usr/src/nvidia*", "/var/lib/dkms/nvidia/*", "/usr/local/cuda*", "/usr/local/cuda*/*", "/usr/bin/ofed_info", "/opt/azurehpc/*", "/etc/dgx-release",
-    "/etc/nvidia/*", "/etc/modprobe.d/*", "/etc/apt/sources.list.d/*", "/etc/apt/preferences.d/*", "/etc/nccl.conf", "/etc/containerd/**/*",
+    "/usr/src/nvidia*", "/var/lib/dkms/nvidia/*", "/usr/local/cuda*", "/usr/local/cuda*/*", "/usr/bin/ofed_info", "/opt/azurehpc/*",
+    "/etc/dgx-release", "/etc/nvidia/*", "/etc/modprobe.d/*", "/etc/apt/sources.list.d/*", "/etc/apt/preferences.d/*",
+    "/etc/nccl.conf", "/etc/containerd/**/*",
 )
 files = {}
 for place in places:
