@@ -20,8 +20,8 @@ SERVICES = (
     "nvidia-powerd.service", "nvidia-gridd.service", "nvidia-imex.service", "nvidia-fabricmanager.service", "nvlsm.service",
     "nvidia-persistenced.service",
 )  # fmt: skip
-# A change that waits for a boot, and one that is under way or was cut off.
-UNFINISHED = ("running", "waiting_for_reboot")
+# A change that is under way or was cut off, one that waits for a boot, and one whose way back failed.
+UNFINISHED = ("running", "waiting_for_reboot", "needs_attention")
 # Files that belong to the versions: they change in the same step, and go back with them.
 WITH_PACKAGES = (_managed_plan.PIN,)
 # Stands for it among what differs from the plan.
@@ -51,6 +51,12 @@ def plan(
         "reboot": foreseen["reboot"] or (foreseen["reload"] and asked["disruption"] == "idle"),
         "way_back": "required" if len(set(parts(driver, kernel).values())) == 1 else "optional",
     }
+
+
+def services_at_work(observed: dict[str, Any]) -> list[str]:
+    """Return those of the services that have a GPU open now, such as an exporter of somebody else's."""
+    holders = (observed.get("driver") or {}).get("holders") or []
+    return sorted({holder["unit"] for holder in holders} & set(SERVICES))
 
 
 def settings(observed: dict[str, Any]) -> list[Command]:
