@@ -119,7 +119,8 @@ def _block(block: list[tuple[str, ...]], widths: list[int]) -> list[str]:
     """Return the lines of a block; names that wrap go on beside the rows below."""
     names = textwrap.wrap(block[0][0], widths[0], break_on_hyphens=False) or [""]
     cells = [row for whole in block for row in _split(("", *whole[1:]), widths)]
-    cells += [[""] * len(widths) for _ in range(len(names) - len(cells))]
+    while len(cells) < len(names):
+        cells.append([""] * len(widths))
     for number, name in enumerate(names):
         cells[number][0] = name
     return [_line(row, widths) for row in cells]
