@@ -32,7 +32,7 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     version = _numbered(catalog, platform, wanted["version"], "package")
     names = [*rule["user_space"], *rule[f"kernel_{wanted['flavour']}"], *rule["persistence"]]
     found = {name.format(branch=wanted["branch"]): version for name in names}
-    others = [*platform.get("dkms_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
+    others = [*platform.get("dkms_needs", ()), *platform.get("lock_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 
 Item = dict[str, Any]
 
@@ -68,19 +69,17 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
     ]
 
 
-def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None) -> dict[str, Any]:
-    """Return where the vendor's packages come from: {id, path, content, key_url, key_path, fingerprint}."""
+def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return where the vendor's packages come from: {id, path, content, key_url, key_path, fingerprint}, and for dnf the stream."""
     base = f"{mirror or VENDOR}/compute/cuda/repos/{platform['directory']}/{platform['architecture']}/"
+    key = {"id": "nvidia", "key_url": base + platform["key_file"], "fingerprint": fingerprint or platform["key_fingerprint"]}
+    if platform["package_manager"] == "dnf":
+        stream = _dnf_plan.stream(platform, wanted)
+        content = HEADER + _dnf_plan.repository(base)
+        return {**key, "path": _dnf_plan.REPOSITORY, "content": content, "key_path": _dnf_plan.KEYRING, **({"stream": stream} if stream else {})}
     architecture = {"x86_64": "amd64", "sbsa": "arm64"}[platform["architecture"]]
     content = f"{HEADER}Types: deb\nURIs: {base}\nSuites: /\nArchitectures: {architecture}\nSigned-By: {KEYRING}\n"
-    return {
-        "id": "nvidia",
-        "path": SOURCES,
-        "content": content,
-        "key_url": base + platform["key_file"],
-        "key_path": KEYRING,
-        "fingerprint": fingerprint or platform["key_fingerprint"],
-    }
+    return {**key, "path": SOURCES, "content": content, "key_path": KEYRING}
 
 
 def pin(packages: dict[str, str]) -> str:
@@ -92,7 +91,23 @@ def pin(packages: dict[str, str]) -> str:
     return HEADER + "\n".join(blocks)
 
 
-def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, fabric_manager: bool) -> list[Item]:
+def fence(catalog: dict[str, Any], platform: dict[str, Any], packages: dict[str, str], observed: dict[str, Any]) -> tuple[str, str]:
+    """Return path and content of the file that holds every package at its version; dnf has one such file, which is others' too."""
+    exact = {name: version for name, version in packages.items() if version}
+    if platform["package_manager"] != "dnf":
+        return PIN, pin(exact)
+    present = (observed.get("updates") or {}).get("versionlock")
+    if present is None:
+        raise Refusal(
+            "driver.locks_unknown", f"{_dnf_plan.LOCKS} could not be observed, and it may hold locks that are somebody else's",
+            seen=None, variable="nvidia_driver_source", nearest="preinstalled",
+        )  # fmt: skip
+    return _dnf_plan.LOCKS, _dnf_plan.locks(exact, present, _driver_packages.every_package(catalog, "auto"))
+
+
+def driver(
+    wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, fabric_manager: bool, fence: tuple[str, str]
+) -> list[Item]:
     """Return the driver: where it comes from, its packages and pins, the loaded module, and its services."""
     role = "nvidia_driver"
     exact = {name: version for name, version in packages.items() if version}
@@ -101,8 +116,10 @@ def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, A
         key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
         items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
         items.append(file(role, source["path"], source["content"]))
+        if source.get("stream"):
+            items.append(file(role, _dnf_plan.STREAM, _dnf_plan.stream_state(source["stream"])))
     items += [
-        file(role, PIN, pin(exact)),
+        file(role, *fence),
         file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"),
     ]
     items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
@@ -127,6 +144,7 @@ def nccl(variables: dict[str, str]) -> list[Item]:
 def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, str]]:
     """Return {kind, id} of everything that this request could manage on any platform."""
     ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", KEYRING), ("module", MODULE)]
+    ids += [("keyring", _dnf_plan.KEYRING), *(("file", path) for path in (_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS))]
     ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]

@@ -99,7 +99,8 @@ def _plan(
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics))
+        fence = _managed_plan.fence(catalog, platform, packages, observed)
+        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics), fence)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -148,7 +149,7 @@ def _packages(
         return {}, {}, None
     if asked["driver_source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], wanted)
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 

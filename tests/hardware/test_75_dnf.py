@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _resolve
+from fixtures.stack import TODAY, catalog
 from hardware.hosts import Node
 from integration import harness
 from lab.client import HostSpec
@@ -40,7 +42,8 @@ PLAYBOOK = """
     - name: Run it
       gpu.fleet.MODULE: "{{ given }}"
 """
-ACTIONS = {"packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts"}
+ACTIONS = {"packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts", "files": "managed_files", "key": "repository_key"}
+AUTOMATIC = "import sys\nfrom dnf.automatic.main import main\nsys.exit(main(['/etc/dnf/automatic.conf', '--installupdates']))\n"
 TRACES = "find /etc /var/cache/dnf /var/lib/dnf /var/lib/rpm /var/log /tmp ! -path '/var/log/journal*' -type f -printf '%p %s %T@\\n' | sort"
 HOLD = """
 import dnf, time
@@ -256,3 +259,40 @@ def test_another_run_of_dnf_is_waited_for_but_not_for_ever(host: Host) -> None:
     finally:
         host.node("systemctl", "stop", "hold-dnf")
     assert "another run of dnf did not end within 1 s" in said
+
+
+def planned(host: Host) -> dict[str, Any]:
+    """Return what the resolver plans for the host as it is, as if the platform were managed already."""
+    known = catalog()
+    known["platforms"]["rhel9"].pop("unmanaged", None)
+    request = {"driver": "580", "mirror": "http://vendor.lab", "mirror_key_fingerprint": host.fingerprint}
+    ids = _resolve.managed_ids(known, request)
+    facts = host.run("facts", managed=ids)["ansible_facts"]["gpu_fleet"]
+    return _resolve.resolve_stack(known, request, None, None, facts, None, TODAY)
+
+
+def test_a_plans_locks_hold_the_driver_whoever_upgrades(host: Host) -> None:
+    host.node("rm", "-f", STREAM_FILE, REPO, KEY)
+    host.node.lab.run(host.node.name, f"cat >{_dnf_plan.LOCKS}", "# somebody's\nhtop-0:3.2-1.el9.*\n")
+    made = planned(host)
+    assert "refusal" not in made, made
+    source = made["repositories"][0]
+    host.run("key", url=source["key_url"], fingerprint=source["fingerprint"], dest=source["key_path"])
+    assert host.run("files", items=[item for item in made["managed"] if item["role"] == "nvidia_driver"])["changed"] is True
+    host.run("packages", packages=made["packages"]["nvidia_driver"], repository=source)
+    left = [name for name in planned(host)["differs"]["nvidia_driver"] if not name.startswith(("module:", "unit:"))]
+    assert left == []
+    host.node.lab.fault("site", "newer")
+    try:
+        host.node("dnf", "-y", "-q", "--refresh", "upgrade")
+        host.node.lab.run(host.node.name, "cat >/tmp/automatic.py", AUTOMATIC)
+        host.node("sh", "-c", "printf '[commands]\\napply_updates = yes\\n[emitters]\\nemit_via = stdio\\n' >/etc/dnf/automatic.conf")
+        host.node("python3", "/tmp/automatic.py")
+        assert {host.version(name) for name in (*USER_SPACE, "kmod-nvidia-open-dkms")} == {f"3:{NEW}-1.el9"}
+        updates = host.run("facts")["ansible_facts"]["gpu_fleet"]["updates"]
+        assert updates["automatic"][0]["exposed"] == [] and "htop-0:3.2-1.el9.*" in updates["versionlock"]
+        # Without the locks the same command would move it.
+        loose = host.node.run("dnf", "--assumeno", "--disableplugin=versionlock", "upgrade").stdout
+        assert "580.195.03" in loose
+    finally:
+        host.node.lab.fault("site", "ok")

@@ -52,6 +52,7 @@ BASE: dict[str, dict[str, list[str]]] = {
     "systemd": {},
 }
 OFFERED: dict[str, dict[str, list[str]]] = {
+    "python3-dnf-plugin-versionlock": {},
     "ocl-icd": {},
     "opencl-filesystem": {},
     "gcc": {},

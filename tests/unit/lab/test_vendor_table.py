@@ -156,7 +156,9 @@ def test_what_the_catalog_installs_is_on_the_site(name: str) -> None:
             for version in known_there:
                 for flavour in entry["flavours"]:
                     wanted = {"version": version, "branch": entry["branch"], "flavour": flavour}
-                    assert set(_driver_packages.packages(known, platform, wanted, known["fabrics"][:1]).items()) <= there
+                    found = _driver_packages.packages(known, platform, wanted, known["fabrics"][:1])
+                    # What has no version comes from the distribution.
+                    assert {item for item in found.items() if item[1]} <= there
                     checked += 1
     assert checked >= 4
 
