@@ -105,7 +105,7 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
 
 
 def asked(params: dict[str, t.Any]) -> dict[str, str]:
@@ -121,22 +121,25 @@ def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
     wanted = asked(params)
     if not _apt.missing(wanted):
         return []
-    with _apt.Apt(params["repository"], params["lock_timeout"], private=module.check_mode) as apt:
-        if not module.check_mode:
-            apt.repair()
-        if params["refresh"] or module.check_mode:
-            apt.update()
-        changes = apt.simulate(wanted)
+    if module.check_mode:
+        with _apt_private.PrivateApt(params["repository"], params["lock_timeout"]) as private:
+            private.update()
+            changes = private.simulate(wanted)
         _apt.judge(changes, wanted, params["may_remove"])
-        if params["fetch_only"]:
-            if not module.check_mode:
-                apt.fetch(wanted)
-            return []
-        if not module.check_mode:
-            apt.install(wanted)
-            left = _apt.missing(wanted)
-            if left:
-                raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+        return [] if params["fetch_only"] else changes
+    apt = _apt.Apt(params["lock_timeout"])
+    apt.repair()
+    if params["refresh"]:
+        apt.update()
+    changes = apt.simulate(wanted)
+    _apt.judge(changes, wanted, params["may_remove"])
+    if params["fetch_only"]:
+        apt.fetch(wanted)
+        return []
+    apt.install(wanted)
+    left = _apt.missing(wanted)
+    if left:
+        raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
     return changes
 
 

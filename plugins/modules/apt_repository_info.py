@@ -64,12 +64,12 @@ fingerprint:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
 
 LOCK_SECONDS = 30
 
 
-class Alone(_apt.Apt):
+class Alone(_apt_private.PrivateApt):
     """apt-get in a private root that knows one repository and none of the host's."""
 
     def furnish(self, root: str) -> None:
@@ -102,7 +102,7 @@ def main() -> None:
     )
     repository = module.params["repository"]
     try:
-        with Alone(repository, LOCK_SECONDS, private=True) as apt:
+        with Alone(repository, LOCK_SECONDS) as apt:
             apt.update()
     except _apt.Failed as error:
         module.fail_json(msg=str(error))

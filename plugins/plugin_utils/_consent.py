@@ -49,7 +49,8 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     reload = other or other_flavour
     # The graphics console may hold nouveau, or its successor; only a reboot is sure to take it off the GPU.
     bound = any(rival["bound"] for rival in driver.get("rivals") or [])
-    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound) and differs)
+    waits = (driver.get("transaction") or {}).get("status") == "waiting_for_reboot"
+    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound or waits) and differs)
     return {
         "reload": reload,
         "reboot": reboot,

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import (
     _consent,
+    _driver_change,
     _driver_component,
     _driver_packages,
     _managed_plan,
@@ -105,10 +106,14 @@ def _plan(
     managed += _managed_plan.nccl(variables)
     differs = _managed_plan.differing(managed, observed.get("managed") or {})
 
+    if wanted and _driver_change.unfinished(observed):
+        differs.setdefault("nvidia_driver", []).append(_driver_change.UNFINISHED_ID)
     changed = differs.get("nvidia_driver", [])
+    driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, units)
-    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs)
+    change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
+    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}
     if "nvidia_driver" in held_back:
         will_run = driver["present"]
@@ -129,6 +134,7 @@ def _plan(
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
+        "transaction": change,
         "managed": managed,
         "differs": differs,
         "todo": [role for role in ROLES if role in ready],
@@ -178,6 +184,7 @@ def _pending(
     torch: dict[str, Any] | None,
     foreseen: dict[str, Any],
     differs: dict[str, list[str]],
+    told: list[str],
 ) -> list[dict[str, Any]]:
     """Return what waits for consent: the driver, and a PyTorch that the present driver does not carry."""
     if not wanted or "nvidia_driver" not in differs:
@@ -185,6 +192,7 @@ def _pending(
     waits = _consent.driver_pending(asked, wanted, foreseen, differs["nvidia_driver"])
     if waits is None:
         return []
+    waits["reason"] = "; ".join([waits["reason"], *told])
     if torch is None or "conda_pytorch" not in differs or _pytorch_plan.carries(present, torch["minimum_driver"]):
         return [waits]
     return [waits, _consent.pytorch_pending(asked, torch, present, foreseen)]

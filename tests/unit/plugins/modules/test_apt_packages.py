@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _dkms, _download
 from ansible_collections.gpu.fleet.plugins.modules import apt_packages
 from fixtures.module_run import ModuleRun
 
@@ -212,7 +212,7 @@ def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "distribution.sources").write_text("Types: deb\n")
     (folder / "vendor.sources").write_text("an earlier one\n")
-    monkeypatch.setattr(_apt, "LISTS", str(folder))
+    monkeypatch.setattr(_apt_private, "LISTS", str(folder))
     return folder
 
 

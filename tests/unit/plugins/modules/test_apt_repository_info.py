@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _download
 from ansible_collections.gpu.fleet.plugins.modules import apt_repository_info
 from fixtures.module_run import ModuleRun
 
@@ -33,7 +33,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[st
         found.append((words, {path.name: path.read_text() for path in Path(parts).iterdir()}))
         return (100, "E: no lists here\n") if (tmp_path / "bad").exists() else (0, "")
 
-    monkeypatch.setattr(_apt, "LISTS", str(tmp_path / "lists"))
+    monkeypatch.setattr(_apt_private, "LISTS", str(tmp_path / "lists"))
     monkeypatch.setattr(_apt, "run", run)
     monkeypatch.setattr(_download, "key", lambda *_words: b"key")
     return found

@@ -26,6 +26,8 @@ MAPPINGS = {
     "packages.<role>": "<package>",
     "lockstep": "<package>",
     "differs": "<role>",
+    "transaction.headers": "<package>",
+    "transaction.files": "<path>",
     "lock.driver": "<request>",
     "lock.pytorch": "<request>",
     "nccl.variables": "<variable>",
@@ -35,7 +37,8 @@ OPAQUE = {"managed[].desired"}
 PLANS = [
     (request(), bare()),
     (request(), installed(busy=job())),
-    (request(driver="580", pytorch="2.14+cu130"), installed("535.309.01")),
+    (request(driver="580", pytorch="2.14+cu130"), installed("535.309.01", volatile={"0000:10:00.0": {"power_limit_w": 300.0}})),
+    (request(), installed(driver=driver("535.309.01", packages=[{"name": "libcuda1", "version": "535.309.01-1", "held": False}]))),
     (request(pytorch=None), bare(gpus=0, switches=False, nics=[])),
     (request(), bare(gpus=0, switches=False, nics=[], driver={**driver(), "owner": None})),
     (request(driver="535", driver_source="distro", pytorch="2.14"), bare(device=V100, switches=False)),
