@@ -17,8 +17,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._values import flag, mapping, names, number, one_of, shown, text
 
 DISRUPTIONS = ("never", "idle", "drain")
-SOURCES = ("auto", "nvidia", "distro", "preinstalled")
+SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
 COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl", "rdma", "dcgm")
+MANAGED = ("driver", "pytorch", "nccl")
 
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
 # A URL with a password in it would end up in files and logs that everybody can read.
@@ -100,16 +101,9 @@ def normalize(request: Any) -> dict[str, Any]:
             f"gpu_stack_cuda is {asked['cuda']!r}; this release of the collection installs no CUDA toolkit, and PyTorch brings its own CUDA",
             seen=shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
         )  # fmt: skip
-    if asked["driver_source"] == "runfile":
-        raise Refusal(
-            "driver.source",
-            "nvidia_driver_source is 'runfile', and this release of the collection installs no driver from a runfile; "
-            "nvidia takes it from NVIDIA's repository, distro from the distribution's archive, and preinstalled leaves what is there",
-            seen="runfile", allowed=list(SOURCES), variable="nvidia_driver_source", nearest="nvidia",
-        )  # fmt: skip
     asked["driver_source"] = one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
     asked["disruption"] = one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
-    asked["takeover"] = names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
+    asked["takeover"] = _takeover(asked["takeover"])
     if asked["mirror"]:
         asked["mirror"] = asked["mirror"].rstrip("/")
     if asked["mirror_key_fingerprint"]:
@@ -122,6 +116,20 @@ def normalize(request: Any) -> dict[str, Any]:
     asked["relock"] = flag(asked["relock"], "gpu_stack_relock")
     asked["settings"] = _settings.check(asked["settings"], asked["verification_members"])
     return asked
+
+
+def _takeover(value: Any) -> list[str]:
+    """Return the components that may be taken over; one that this release does not manage would stay with its owner after all."""
+    named = names(value, "gpu_stack_takeover", COMPONENTS)
+    unmanaged = [name for name in named if name not in MANAGED]
+    if unmanaged:
+        raise Refusal(
+            "takeover.unmanaged",
+            f"gpu_stack_takeover names {', '.join(unmanaged)}, which this release of the collection leaves to whoever installed it; "
+            f"it manages {', '.join(MANAGED)}",
+            seen=unmanaged, allowed=list(MANAGED), variable="gpu_stack_takeover", nearest=[name for name in named if name in MANAGED],
+        )  # fmt: skip
+    return named
 
 
 def _fabric(value: Any) -> dict[str, Any]:

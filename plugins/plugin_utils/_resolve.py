@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import (
+    _components,
     _consent,
     _driver_change,
     _driver_component,
@@ -21,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import (
     _nccl_policy,
     _pytorch_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import fabrics_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import fabrics_of, weak_key
 from ansible_collections.gpu.fleet.plugins.plugin_utils._due import verification
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import is_ours, kinds
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platform import find_platform
@@ -90,9 +91,12 @@ def _plan(
     fabrics = fabrics_of(catalog, observed, gpus)
     wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, fabrics, today)
     packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
+    if source:
+        _trusted(catalog, observed, source, today)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
-    if asked["pytorch"]:
+    theirs = _components.environment(asked, observed)
+    if asked["pytorch"] and not theirs:
         python = _pytorch_plan.python_of(asked, observed)
         locked = lock["pytorch"].get(asked["pytorch"])
         torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run, locked, platform["architecture"])
@@ -126,8 +130,10 @@ def _plan(
         "components": {
             "baseline": _settings(asked["baseline"], "node_baseline" in differs, []),
             "driver": driver,
-            "pytorch": _pytorch(asked, observed, torch, "conda_pytorch" in differs),
+            "fabric_manager": _components.fabric_manager(observed, fabrics, wanted, driver, changed),
+            "pytorch": _components.pytorch(asked, observed, torch, theirs if asked["pytorch"] else None, "conda_pytorch" in differs),
             "nccl": {**nccl, **({"action": "change" if nccl["present"] else "install"} if "nccl_tuning" in differs else {})},
+            **_components.left(observed),
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
         "closure": sorted(packages),
@@ -152,11 +158,24 @@ def _packages(
     """Return the driver's packages, those of them that are bound to its version from outside, and the repository that has to be set up for them."""
     if wanted is None:
         return {}, {}, None
-    if asked["driver_source"] == "distro":
+    if wanted["source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
     source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
+
+
+def _trusted(catalog: dict[str, Any], observed: dict[str, Any], source: dict[str, Any], today: str) -> None:
+    """Refuse a repository that the host's own verifier would call unsigned: every later run of apt on it would fail."""
+    weak = weak_key(catalog, (observed.get("host") or {}).get("signature_verifier"), source["fingerprint"], today)
+    if weak:
+        raise Refusal(
+            "repository.key_refused",
+            f"the host's apt verifies with {weak['verifier']}, which takes nothing that {source['key_url']} signed since {weak['since']}: "
+            f"{weak['reason']}",
+            seen=source["fingerprint"], allowed="a mirror that is signed with another key", variable="gpu_stack_mirror_key_fingerprint",
+            source=weak["source"],
+        )  # fmt: skip
 
 
 def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, Any], has_gpus: bool) -> tuple[dict[str, Any], dict[str, str]]:
@@ -165,6 +184,7 @@ def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, An
     wanted = _nccl_policy.variables(observed, asked["nccl"], catalog["nccl_policy"]) if has_gpus else {}
     component = _settings(wanted, False, [] if has_gpus else ["NCCL is for hosts with GPUs"])
     component["present"] = bool(text)
+    component["owner"] = "absent" if not text else "gpu.fleet" if _managed_plan.HEADER in text else "site"
     if _nccl_policy.foreign(text, _managed_plan.HEADER) and "nccl" not in asked["takeover"]:
         bad = _nccl_policy.leftovers(text, catalog["nccl_policy"])
         component["action"] = "adopt"
@@ -200,16 +220,6 @@ def _pending(
 
 def _settings(wanted: Any, differs: bool, reasons: list[str]) -> dict[str, Any]:
     return {"wanted": wanted or None, "present": None, "action": "change" if differs else "none", "reasons": reasons}
-
-
-def _pytorch(asked: dict[str, Any], observed: dict[str, Any], torch: dict[str, Any] | None, differs: bool) -> dict[str, Any]:
-    present = next((found["torch"] for found in observed.get("pytorch") or [] if found["path"] == asked["pytorch_prefix"]), None)
-    return {
-        "wanted": {name: value for name, value in torch.items() if name != "reasons"} if torch else None,
-        "present": present,
-        "action": ("change" if present else "install") if differs else "none",
-        "reasons": torch["reasons"] if torch else ["gpu_stack_pytorch is not set"],
-    }
 
 
 def _lock(asked: dict[str, Any], wanted: dict[str, Any] | None, torch: dict[str, Any] | None) -> dict[str, dict[str, str]]:

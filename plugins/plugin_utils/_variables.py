@@ -25,6 +25,7 @@ KNOWN = (
     "gpu_stack_disruption",
     "gpu_stack_driver",
     "gpu_stack_lock",
+    "gpu_stack_lock_file",
     "gpu_stack_mirror",
     "gpu_stack_mirror_key_fingerprint",
     "gpu_stack_pending_ok",

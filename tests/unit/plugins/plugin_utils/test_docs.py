@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _components, _resolve
 from fixtures.nodes import bare, host, installed, job, request, resolve
 from fixtures.stack import V100, catalog, driver
 
@@ -34,6 +34,8 @@ MAPPINGS = {
 }
 # The state of a thing depends on its kind, and docs/facts.md describes it.
 OPAQUE = {"managed[].desired"}
+VENV = {"path": "/opt/gpu_fleet/pytorch", "kind": "venv", "owner": "pip", "torch": "2.13.0+cpu", "python": "3.11.2", "cuda": None}
+STALE = {**driver("580.159.04"), "fabric_manager": {"version": "580.65.06"}}
 PLANS = [
     (request(), bare()),
     (request(), installed(busy=job())),
@@ -43,7 +45,9 @@ PLANS = [
     (request(), bare(gpus=0, switches=False, nics=[], driver={**driver(), "owner": None})),
     (request(driver="535", driver_source="distro", pytorch="2.14"), bare(device=V100, switches=False)),
     (request(), bare(driver=driver("580.159.04", "distro"), nccl={"config": {"/etc/nccl.conf": "NCCL_ALGO=Ring\n"}})),
-    (request(), installed(pytorch=[{"path": "/opt/gpu_fleet/pytorch", "torch": "2.13.0+cpu", "python": "3.11.2", "cuda": None}])),
+    (request(), bare(owners={"cuda": "runfile", "rdma": "doca", "fabric_manager": None}, cuda=[{"version": "13.0.2"}])),
+    (request(driver=None), installed(driver=STALE, owners={"fabric_manager": "nvidia"})),
+    (request(), installed(pytorch=[VENV])),
 ]
 
 
@@ -54,7 +58,7 @@ def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
     if isinstance(value, dict):
         found: set[tuple[str, str]] = set()
         for key, item in value.items():
-            name = MAPPINGS.get(path) or str(key)
+            name = "<other>" if path == "components" and key in _components.LEFT else MAPPINGS.get(path) or str(key)
             found |= shape(item, f"{path}.{name}" if path else name)
         return found
     if isinstance(value, list):
