@@ -30,12 +30,12 @@ def pytest(*words: str, report: str = "junit") -> int:
 
 
 def everything() -> int:
-    """Run all tests: two at a time where nothing is shared, and one at a time where hosts are."""
-    parts = {"without-hosts": ("--numprocesses=2", "--dist=worksteal", *WITHOUT_HOSTS), "with-hosts": ("--verbose", *WITH_HOSTS)}
+    """Run all tests, two at a time; of those with hosts two folders, as the tests of one hand their hosts on."""
+    parts = {"without-hosts": ("--dist=worksteal", *WITHOUT_HOSTS), "with-hosts": ("--verbose", "--dist=loadgroup", *WITH_HOSTS)}
     reports = [REPORTS / f"{name}.xml" for name in parts]
     for report in reports:
         report.unlink(missing_ok=True)
-    codes = [pytest("--timeout=1200", *words, report=name) for name, words in parts.items()]
+    codes = [pytest("--numprocesses=2", "--timeout=1200", *words, report=name) for name, words in parts.items()]
     print(merge(reports, REPORTS / "junit.xml"))
     return next((code for code in codes if code), 0)
 

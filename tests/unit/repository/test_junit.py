@@ -26,7 +26,7 @@ def test_error(broken): pass
 SECOND = """
 import pytest
 def test_good(): pass
-def test_left_out(): pytest.skip("not here")
+def test_left_out(): pytest.importorskip("no_such_module")
 """
 
 
