@@ -36,14 +36,42 @@ class Failed(Exception):
     """The transaction cannot be made, or was not."""
 
 
-def installed() -> dict[str, str]:
-    """Version of each package that is wholly installed."""
+class Selection(t.NamedTuple):
+    """What dpkg says of an installed package."""
+
+    version: str
+    held: bool
+
+
+def selections() -> dict[str, Selection]:
+    """Version and hold of each package that is wholly installed."""
     done = subprocess.run(  # pylint: disable=ansible-bad-function
-        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"],
+        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n"],
         stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+    return {row[0]: Selection(row[1], row[3:] == ["hold"]) for row in rows if len(row) > 2 and row[2] == "installed"}
+
+
+def installed() -> dict[str, str]:
+    """Version of each package that is wholly installed."""
+    return {name: found.version for name, found in selections().items()}
+
+
+def select(held: dict[str, bool], lock_timeout: int) -> None:
+    """Put packages on hold, or take them off it."""
+    text = "".join("%s %s\n" % (name, "hold" if hold else "install") for name, hold in sorted(held.items()))
+    end = time.monotonic() + lock_timeout
+    while True:
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            ["dpkg", "--set-selections"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True, check=False, env=ENVIRONMENT, timeout=UPDATE_SECONDS,
+        )  # fmt: skip
+        if not done.returncode:
+            return
+        if "lock" not in done.stdout or time.monotonic() > end:
+            raise Failed("dpkg --set-selections failed: %s" % complaint(done.stdout))
+        time.sleep(1)
 
 
 def missing(wanted: dict[str, str]) -> list[str]:
@@ -76,6 +104,9 @@ def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) 
     removed = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in may_remove]
     if removed:
         raise Failed("refused: the transaction would remove %s; name them in may_remove if that is meant" % ", ".join(removed))
+    held = [change["name"] for change in changes if change.get("held") and change["name"] not in wanted and change["name"] not in may_remove]
+    if held:
+        raise Failed("refused: the transaction would change %s, which are on hold and which nobody asked for" % ", ".join(held))
     kernels = [change["name"] for change in changes if change["to"] and KERNEL.match(change["name"]) and change["name"] not in wanted]
     if kernels:
         raise Failed("refused: the transaction would bring the kernel packages %s, which nobody asked for" % ", ".join(kernels))
@@ -127,7 +158,9 @@ class Apt:
 
     def simulate(self, wanted: dict[str, str]) -> list[Change]:
         """What the transaction would do."""
-        return parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+        found = parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+        held = {name for name, package in selections().items() if package.held}
+        return [{**change, "held": True} if change["name"] in held else change for change in found]
 
     def fetch(self, wanted: dict[str, str]) -> None:
         """Bring everything that the transaction needs onto the host, and change nothing."""

@@ -58,6 +58,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that it is reached through.
+        type: str
+      instead:
+        description: What to use, in words, where the host's verifier does not accept its key.
+        type: str
   unless_present:
     description:
       - Packages in any version, by name, each with a path. One whose path exists is not asked for.
@@ -150,14 +161,7 @@ def main() -> None:
             "packages": {"type": "dict", "required": True},
             "repository": {
                 "type": "dict",
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                },
+                "options": _apt_private.OPTIONS,
             },
             "unless_present": {"type": "dict", "default": {}},
             "fetch_only": {"type": "bool", "default": False},

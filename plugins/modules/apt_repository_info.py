@@ -45,6 +45,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that it is reached through.
+        type: str
+      instead:
+        description: What to use, in words, where the host's verifier does not accept its key.
+        type: str
 """
 
 EXAMPLES = r"""
@@ -88,14 +99,7 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "required": True,
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                },
+                "options": _apt_private.OPTIONS,
             },
         },
         supports_check_mode=True,

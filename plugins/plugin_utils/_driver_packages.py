@@ -39,6 +39,11 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
 
 
+def closure(platform: dict[str, Any], packages: dict[str, str]) -> list[str]:
+    """Return the names of the packages that are held together: all but what the distribution alone answers for."""
+    return sorted(set(packages) - set(platform.get("dkms_needs", ())))
+
+
 def companions(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:
     """Return name -> exact version of what has to have the driver's version to the last digit, for what links a host's GPUs."""
     needed = [name for name in COMPANIONS if any(name in fabric["companions"] for fabric in fabrics)]
@@ -73,9 +78,9 @@ def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
     # A lock may hold `auto` to any branch.
     named = [entry["branch"] for entry in catalog["driver_branches"] if entry["packaged"]]
     branches = [number for number in named if asked == "auto" or number == branch(asked)]
-    names: set[str] = set()
+    names: set[str] = {name for fabric in catalog["fabrics"] for name in fabric["packages"]}
     for archive in catalog["distribution_drivers"].values():
-        listed = [*archive["packages"], *(name for part in KERNELS for name in archive.get(part, ()))]
+        listed = [*archive["packages"], *archive["others"], *(name for part in KERNELS for name in archive.get(part, ()))]
         covered = [number for number in branches if number in archive["branches"]] if "branches" in archive else [0]
         names.update(name.format(branch=number) for number in covered for name in listed)
     for field, rules in ((PACKAGES, catalog["driver_packages"]), (COMPANIONS, catalog["driver_companions"])):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _driver_packages
 
 Item = dict[str, Any]
 
@@ -21,16 +21,13 @@ LIMITS = "/etc/security/limits.d/90-gpu-fleet.conf"
 MANAGER_LIMITS = "/etc/systemd/system.conf.d/90-gpu-fleet.conf"
 USER_LIMITS = "/etc/systemd/user.conf.d/90-gpu-fleet.conf"
 LOGIND = "/etc/systemd/logind.conf.d/90-gpu-fleet.conf"
-SOURCES = "/etc/apt/sources.list.d/gpu-fleet-nvidia.sources"
-KEYRING = "/etc/apt/keyrings/gpu-fleet-nvidia.asc"
-PIN = "/etc/apt/preferences.d/gpu-fleet-nvidia.pref"
 NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
 NCCL = "/etc/nccl.conf"
+PIN = _apt_plan.PIN
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 MODULE = "nvidia"
 HEADER = "# Managed by gpu.fleet: changes made here are undone.\n"
-VENDOR = "https://developer.download.nvidia.com"
 
 
 def identity(item: Item) -> str:
@@ -43,6 +40,11 @@ def file(role: str, path: str, content: str) -> Item:
     digest = hashlib.sha256(content.encode()).hexdigest()
     desired = {"state": "file", "sha256": digest, "mode": "0644", "owner": "root", "group": "root", "content": content}
     return {"role": role, "kind": "file", "id": path, "desired": desired}
+
+
+def no_file(role: str, path: str) -> Item:
+    """Return that there is nothing at a path that only we write to."""
+    return {"role": role, "kind": "file", "id": path, "desired": {"state": "absent"}}
 
 
 def baseline(asked: dict[str, Any]) -> list[Item]:
@@ -68,32 +70,15 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
     ]
 
 
-def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None) -> dict[str, Any]:
-    """Return where the vendor's packages come from: {id, path, content, key_url, key_path, fingerprint}."""
-    base = f"{mirror or VENDOR}/compute/cuda/repos/{platform['directory']}/{platform['architecture']}/"
-    architecture = {"x86_64": "amd64", "sbsa": "arm64"}[platform["architecture"]]
-    content = f"{HEADER}Types: deb\nURIs: {base}\nSuites: /\nArchitectures: {architecture}\nSigned-By: {KEYRING}\n"
-    return {
-        "id": "nvidia",
-        "path": SOURCES,
-        "content": content,
-        "key_url": base + platform["key_file"],
-        "key_path": KEYRING,
-        "fingerprint": fingerprint or platform["key_fingerprint"],
-    }
+def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None = None) -> dict[str, Any]:
+    """Return where the vendor's packages come from."""
+    return _apt_plan.repository(HEADER, platform, mirror, fingerprint, proxy)
 
 
-def pin(packages: dict[str, str]) -> str:
-    """Return apt preferences that hold every package at its exact version, whatever any repository offers."""
-    versions: dict[str, list[str]] = {}
-    for name, version in packages.items():
-        versions.setdefault(version, []).append(name)
-    blocks = [f"Package: {' '.join(sorted(names))}\nPin: version {version}\nPin-Priority: 1001\n" for version, names in sorted(versions.items())]
-    return HEADER + "\n".join(blocks)
-
-
-def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, fabric_manager: bool) -> list[Item]:
-    """Return the driver: where it comes from, its packages and pins, the loaded module, and its services."""
+def driver(
+    catalog: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str], closure: list[str], source: dict[str, Any] | None, fabric_manager: bool
+) -> list[Item]:
+    """Return the driver: where it comes from, its packages and what keeps them, the loaded module, and its services."""
     role = "nvidia_driver"
     exact = {name: version for name, version in packages.items() if version}
     items: list[Item] = []
@@ -101,11 +86,16 @@ def driver(wanted: dict[str, Any], packages: dict[str, str], source: dict[str, A
         key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
         items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
         items.append(file(role, source["path"], source["content"]))
+        items += _apt_plan.sources(role, catalog, source)
+        through = _apt_plan.proxy(HEADER, source)
+        items.append(file(role, _apt_plan.PROXY, through) if through else no_file(role, _apt_plan.PROXY))
     items += [
-        file(role, PIN, pin(exact)),
+        file(role, PIN, _apt_plan.pin(HEADER, exact)),
+        file(role, _apt_plan.FENCE, _apt_plan.fence(HEADER, closure)),
         file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"),
     ]
     items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
+    items += _apt_plan.holds(role, closure)
     items.append({"role": role, "kind": "module", "id": MODULE, "desired": {"version": wanted["version"]}})
     units = [PERSISTENCE_UNIT, *([FABRIC_UNIT] if fabric_manager else [])]
     return items + [{"role": role, "kind": "unit", "id": unit, "desired": {"enabled": True, "active": True}} for unit in units]
@@ -126,11 +116,15 @@ def nccl(variables: dict[str, str]) -> list[Item]:
 
 def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, str]]:
     """Return {kind, id} of everything that this request could manage on any platform."""
-    ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", KEYRING), ("module", MODULE)]
-    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
+    ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", _apt_plan.KEYRING), ("module", MODULE)]
+    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, NOUVEAU, NCCL)]
+    ids += [("file", path) for path in (_apt_plan.SOURCES, _apt_plan.PROXY, PIN, _apt_plan.FENCE)]
+    ids += [("source", name) for name in _apt_plan.places(asked["mirror"])]
+    ids += [("trusted_key", key) for key in _apt_plan.keys(catalog, asked["mirror_key_fingerprint"])]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
-    ids += [("package", name) for name in sorted(_driver_packages.every_package(catalog, asked["driver"]))]
+    names = sorted(_driver_packages.every_package(catalog, asked["driver"]))
+    ids += [(kind, name) for kind in ("package", "hold") for name in names]
     return [{"kind": kind, "id": name} for kind, name in ids]
 
 

@@ -24,6 +24,7 @@ MANAGED = ("driver", "pytorch", "nccl")
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
 # A URL with a password in it would end up in files and logs that everybody can read.
 URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/%+\-\[\]{}]+")
+PROXY = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+/?")
 # A folder of its own, which may be emptied and filled: two steps deep at least, no way up, and none that the system lives in.
 PREFIX = re.compile(r"(?!/(usr|var)/[^/]+$|/(bin|boot|dev|etc|lib[^/]*|proc|run|sbin|sys)/)(/(?!\.)[A-Za-z0-9._+\-]+){2,}")
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
@@ -48,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "takeover": [],
     "mirror": None,
     "mirror_key_fingerprint": None,
+    "proxy": None,
     "pytorch_prefix": "/opt/gpu_fleet/pytorch",
     "python": "/usr/bin/python3",
     "wheel_index": "https://download.pytorch.org/whl/{tag}",
@@ -68,6 +70,7 @@ PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
     "pytorch": (PYTORCH, "gpu_stack_pytorch", 'a version, with the build after "+" if need be: "2.14", "2.14.1+cu130", "2.14+cpu"'),
     "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks, quotes and passwords (those belong into apt_auth.conf)"),
     "mirror_key_fingerprint": (FINGERPRINT, "gpu_stack_mirror_key_fingerprint", "40 hexadecimal digits"),
+    "proxy": (PROXY, "gpu_stack_proxy", "an http URL of host and port, such as http://proxy.example:3128, without blanks, quotes and passwords"),
     "pytorch_prefix": (PREFIX, "conda_pytorch_prefix", "the plain path of a folder of its own, such as /opt/gpu_fleet/pytorch"),
     "python": (INTERPRETER, "conda_pytorch_python", "the path of a Python interpreter, such as /usr/bin/python3.11"),
     "wheel_index": (URL, "conda_pytorch_wheel_index", "an http, https or file URL, with {tag} where the build's tag goes"),

@@ -93,6 +93,7 @@ def _plan(
     packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
     if source:
         _trusted(catalog, observed, source, today)
+    closure = _driver_packages.closure(platform, packages)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
     theirs = _components.environment(asked, observed)
@@ -104,7 +105,8 @@ def _plan(
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics))
+        fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
+        managed += _managed_plan.driver(catalog, wanted, packages, closure, source, fabric_manager)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -136,7 +138,7 @@ def _plan(
             **_components.left(observed),
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
-        "closure": sorted(packages),
+        "closure": closure,
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
@@ -160,7 +162,7 @@ def _packages(
         return {}, {}, None
     if wanted["source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"])
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"])
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 

@@ -29,6 +29,7 @@ KNOWN = (
     "gpu_stack_mirror",
     "gpu_stack_mirror_key_fingerprint",
     "gpu_stack_pending_ok",
+    "gpu_stack_proxy",
     "gpu_stack_pytorch",
     "gpu_stack_reboot_timeout",
     "gpu_stack_relock",
