@@ -14,7 +14,7 @@ import yaml
 from ansible import context
 from ansible.errors import AnsibleError
 from ansible.parsing.splitter import parse_kv
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _fabric, _lock, _managed_plan, _plan_table, _resolve, _run_options, _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _adopt, _fabric, _lock, _managed_plan, _plan_table, _resolve, _run_options, _variables
 from ansible_collections.gpu.fleet.plugins.plugin_utils._consent import VARIABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
@@ -128,6 +128,13 @@ def plan_table(hosts: list[str], hostvars: HostVars) -> list[str]:
     return _plan_table.lines({host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts})
 
 
+def adoption(hosts: list[str], hostvars: HostVars, catalog: dict[str, Any], today: str) -> list[str]:
+    """Return the variables that describe what is on hosts, as lines to paste."""
+    known = raw(hostvars)
+    seen = {host: (known(host).get("__gpu_stack_observation") or {}).get("ansible_facts", {}).get("gpu_fleet") for host in hosts}
+    return _adopt.lines(catalog, seen, today)
+
+
 def lock_of(hosts: list[str], hostvars: HostVars, lock: dict[str, Any] | None) -> dict[str, Any]:
     """Return the lock that the plans of hosts make of the present one: {content, moved, split}."""
     plans = {host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts}
@@ -141,6 +148,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
         return {
+            "adoption": adoption,
             "differing": differing,
             "fabric_of": fabric_of,
             "lock_of": lock_of,

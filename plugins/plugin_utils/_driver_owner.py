@@ -52,17 +52,18 @@ def left_alone(
             "driver.owner_unknown", "the host's packages could not be read, so nothing can be said about whose driver is there",
             seen=owner, allowed=list(OURS), variable=SOURCE, nearest="preinstalled",
         )  # fmt: skip
+    unpackaged = owner == "runfile" or (owner == "image" and not driver.get("packages"))
     others = [f"the {part.replace('_', ' ')} belongs to {whose}" for part, whose in owners.items() if _foreign(whose, source, pinned)]
     if others and "driver" not in asked["takeover"]:
         if not present:
             _companion(asked, source, others[0], owners)
             return None
         # What a runfile left behind cannot be taken over, so that is not what is proposed.
-        unless = ": nvidia-uninstall removes it" if owner == "runfile" else f" unless {TAKEOVER} names driver"
+        unless = ": nvidia-uninstall removes it" if unpackaged else f" unless {TAKEOVER} names driver"
         return f"{', '.join(others)}; it is left as it is{unless}"
     if source == owner == "runfile" and present and (asked["driver"] in (None, "auto") or belongs(present, asked["driver"])):
         return f"the driver belongs to {owner}, as {SOURCE} says, and is the one that is asked for"
-    _possible(asked, source, owner, owner == "runfile" or (owner == "image" and not driver.get("packages")), pinned)
+    _possible(asked, source, owner, unpackaged, pinned)
     return None
 
 

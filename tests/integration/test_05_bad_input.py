@@ -13,7 +13,7 @@ import pytest
 from integration.harness import plan
 from integration.made_up import Fleet, answer, nodes, touched, words
 
-PLAYBOOKS = ("site.yml", "playbooks/preflight.yml", "playbooks/verify.yml", "playbooks/single_node.yml", "playbooks/infiniband_cluster.yml")
+PLAYBOOKS = ("site.yml", *(f"playbooks/{name}.yml" for name in ("preflight", "adopt", "verify", "single_node", "infiniband_cluster")))
 
 
 @pytest.fixture
