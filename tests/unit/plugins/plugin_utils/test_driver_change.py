@@ -183,7 +183,7 @@ def test_the_boot_that_a_change_waits_for_takes_consent(disruption: str, waits: 
 @pytest.mark.parametrize("disruption", ["never", "idle"])
 def test_a_host_between_two_drivers_says_why_and_how_to_go_on(disruption: str) -> None:
     made = planned(record("needs_attention", reason="packages failed: no space left"), OLD, disruption=disruption)
-    row = next(row for row in _plan_table.rows("n1", made) if row[1] == "driver")
+    row = next(row for row in _plan_table.rows(made) if row[0] == "driver")
     assert "needs attention: packages failed: no space left; once that is mended, the next run finishes it" in row[-1]
     assert ("nvidia_driver" in made["todo"]) is (disruption == "idle")
 
