@@ -80,7 +80,8 @@ def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
     branches = [number for number in named if asked == "auto" or number == branch(asked)]
     names: set[str] = {name for fabric in catalog["fabrics"] for name in fabric["packages"]}
     for archive in catalog["distribution_drivers"].values():
-        listed = [*archive["packages"], *archive["others"], *(name for part in KERNELS for name in archive.get(part, ()))]
+        names.update(archive["others"])
+        listed = [*archive["packages"], *(name for part in KERNELS for name in archive.get(part, ()))]
         covered = [number for number in branches if number in archive["branches"]] if "branches" in archive else [0]
         names.update(name.format(branch=number) for number in covered for name in listed)
     for field, rules in ((PACKAGES, catalog["driver_packages"]), (COMPANIONS, catalog["driver_companions"])):
