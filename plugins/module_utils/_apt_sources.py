@@ -101,9 +101,7 @@ def without(path: str, text: str, places: Places) -> tuple[str, list[str]]:
             continue
         taken.append(piece)
         if len(here) < len(uris):
-            for uri in here:
-                piece = re.sub(r"(?<=[\s:])%s(?=\s|$)" % re.escape(uri), "", piece, count=1)
-            left += piece
+            left += re.sub(r"(?<=[\s:])(?:%s)(?=\s|$)" % "|".join(map(re.escape, here)), "", piece)
     return left, taken
 
 

@@ -189,13 +189,13 @@ def source_state(system: System, place: str) -> dict[str, t.Any]:
     from ansible_collections.gpu.fleet.plugins.module_utils import _apt_sources
 
     paths = [_apt_sources.FOLDER + "/" + name for name in system.names(_apt_sources.FOLDER) if _apt_sources.NAME.match(name)]
-    return {"files": [path for path in [_apt_sources.FILE] + paths if _apt_sources.holds(path, system.read(path) or "", [place])]}
+    return {"files": [path for path in [_apt_sources.FILE, *paths] if _apt_sources.holds(path, system.read(path) or "", [place])]}
 
 
 def trusted_key_state(system: System, fingerprint: str) -> dict[str, t.Any]:
     """Keyrings with a key for whose signatures apt trusts every source."""
     paths = [TRUSTED + ".d/" + name for name in system.names(TRUSTED + ".d") if TRUSTED_NAME.match(name)]
-    files = [path for path in [TRUSTED] + paths if fingerprint in fingerprints(_content(system, path) or b"")]
+    files = [path for path in [TRUSTED, *paths] if fingerprint in fingerprints(_content(system, path) or b"")]
     return {"state": "trusted" if files else "absent", "files": files}
 
 

@@ -14,7 +14,8 @@ description:
   - Takes further entries for the same repository out of apt's lists of sources, in both of their forms, and its keys out of the keyrings that apt
     trusts for every source. Two entries with different keys make apt refuse everything.
   - Nothing but entries for the given places and keys with the given fingerprints is touched. A list that holds nothing else is removed.
-  - What is taken out is kept in the host's own list, C(/var/lib/gpu_fleet/managed.json), before it is, and M(gpu.fleet.managed_release) brings it back.
+  - What is taken out is first put into the host's own list, C(/var/lib/gpu_fleet/managed.json), from which M(gpu.fleet.managed_release) brings it
+    back.
 extends_documentation_fragment:
   - gpu.fleet.attributes
 attributes:

@@ -86,9 +86,10 @@ class Release:
             now = _managed_list.state_of(os.path.realpath(path))
             if data is None:
                 self.left.append("%s: somebody has changed it since %s was taken out of it" % (path, ", ".join(entry["taken"])))
-            elif now["state"] != "file" or _managed_list.content(now) != data:
-                if self.change("aside:" + path, "", "".join(piece.strip() + "\n" for piece in entry["taken"])):
-                    _managed_list.put(os.path.realpath(path), data, int(state["mode"], 8), state["uid"], state["gid"])
+                continue
+            same = now["state"] == "file" and _managed_list.content(now) == data
+            if not same and self.change("aside:" + path, "", "".join(piece.strip() + "\n" for piece in entry["taken"])):
+                _managed_list.put(os.path.realpath(path), data, int(state["mode"], 8), state["uid"], state["gid"])
 
     def file(self, item: State) -> None:
         """Make a file what it was, unless it has come to be somebody else's."""
@@ -131,9 +132,8 @@ class Release:
                 self.file(item)
         self.aside()
         self.holds()
-        if self.record.items or self.record.aside:
-            if self.change("list:" + _managed_list.PATH, "", ""):
-                self.record.remove()
+        if (self.record.items or self.record.aside) and self.change("list:" + _managed_list.PATH, "", ""):
+            self.record.remove()
 
 
 def under_way() -> str | None:
