@@ -190,7 +190,11 @@ ENTRY = "title Linux ({0})\nversion {0}\nlinux /boot/vmlinuz-{0}\ninitrd /boot/i
 
 @pytest.mark.parametrize(
     ("environment", "release"),
-    [(None, "5.14.0-100.el9.x86_64"), ("saved_entry=one-5.14.0-9.el9.x86_64\n", "5.14.0-9.el9.x86_64"), ("saved_entry=gone\n", "5.14.0-100.el9.x86_64")],
+    [
+        (None, "5.14.0-100.el9.x86_64"),
+        ("saved_entry=one-5.14.0-9.el9.x86_64\n", "5.14.0-9.el9.x86_64"),
+        ("saved_entry=gone\n", "5.14.0-100.el9.x86_64"),
+    ],
 )
 def test_a_loader_with_a_file_for_each_kernel_starts_what_is_saved_else_the_newest(tmp_path: Path, environment: str | None, release: str) -> None:
     entries = tmp_path / "boot/loader/entries"
