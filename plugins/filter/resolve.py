@@ -14,7 +14,17 @@ import yaml
 from ansible import context
 from ansible.errors import AnsibleError
 from ansible.parsing.splitter import parse_kv
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _adopt, _fabric, _lock, _managed_plan, _plan_table, _resolve, _run_options, _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils import (
+    _adopt,
+    _driver_rollback,
+    _fabric,
+    _lock,
+    _managed_plan,
+    _plan_table,
+    _resolve,
+    _run_options,
+    _variables,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._consent import VARIABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
@@ -123,6 +133,11 @@ def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) ->
     return _managed_plan.differing(items, states).get(role, [])
 
 
+def driver_rollback(observed: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Return what going back to the former driver would disturb, and whether that was agreed to."""
+    return _driver_rollback.plan(request, observed)
+
+
 def plan_table(hosts: list[str], hostvars: HostVars) -> list[str]:
     """Return the plans of hosts as the lines of a table."""
     return _plan_table.lines({host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts})
@@ -150,6 +165,7 @@ class FilterModule:
         return {
             "adoption": adoption,
             "differing": differing,
+            "driver_rollback": driver_rollback,
             "fabric_of": fabric_of,
             "lock_of": lock_of,
             "managed_ids": managed_ids,

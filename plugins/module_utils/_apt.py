@@ -26,7 +26,9 @@ KERNEL = re.compile(r"(?:linux-image|linux-modules)\b|kernel(?:-rt|-64k|-debug)?
 INSTALL = re.compile(r"Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+) ")
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+?)(?::\S+)? \[([^\]]+)\]")
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-INSTALL_WORDS = ("install", "-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+# What an earlier run has left half done is no reason to refuse the very packages that mend it; what it would cost, judge looks at.
+INSTALL_WORDS = ("install", "-y", "--fix-broken", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+TELLING = re.compile(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be|.*No space left|cannot )")
 UPDATE_SECONDS = 600
 INSTALL_SECONDS = 3600
 Change = t.Dict[str, t.Any]
@@ -204,6 +206,6 @@ def run(words: list[str], seconds: int, folder: str | None = None, quiet: bool =
 
 def complaint(output: str) -> str:
     """The lines of apt's output that say what went wrong."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be)", line.strip())]
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("dpkg: warning: downgrading")]
+    telling = [line for line in lines if TELLING.match(line.strip())]
     return " | ".join(telling[-12:] or lines[-6:])[-2000:]

@@ -24,6 +24,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _apt
 
 Sums = t.Dict[str, str]
 CACHE = "/var/cache/apt/archives"
+# What apt-get says of a version that no repository offers.
+UNKNOWN = re.compile(r"E: (Version|Unable to locate|Can't find)")
 FETCH_SECONDS = 3600
 
 
@@ -85,10 +87,13 @@ class Archives:
         """Fetch package files, all at once; where one is not to be had any more, the others one by one."""
         words = ["%s=%s" % item for item in versions.items()]
         output = self.fetch(words, apt)
-        if output and len(words) > 1:
+        # A site that is away, or serves half a file, is no better asked for one file after the other.
+        if output and UNKNOWN.search(output) and len(words) > 1:
             for word in words:
                 output = self.fetch([word], apt)
-        if output and not re.search(r"E: (Version|Unable to locate|Can't find)", output):
+                if output and not UNKNOWN.search(output):
+                    break
+        if output and not UNKNOWN.search(output):
             raise _apt.Failed("apt-get download failed: %s" % _apt.complaint(output))
 
     def fetch(self, words: t.List[str], apt: _apt.Apt) -> str:

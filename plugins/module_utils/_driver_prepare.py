@@ -16,6 +16,7 @@ import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _pci
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
+from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
 
@@ -87,8 +88,24 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
     return wanted, before
 
 
-def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int) -> t.Tuple[State, State]:
-    """Simulate the transaction and fetch the files for both ways; raises Refused, and then nothing has changed."""
+def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before: State) -> None:
+    """Let a transaction begin where the way back of another has failed: what that one came from is what this one goes back to.
+
+    Half of the packages may be those of either driver, so all of them are asked for, and not what a simulation says would change.
+    """
+    wanted["packages"].update({name: version for name, version in request["packages"].items() if version})
+    former = owed["before"]
+    new = set(wanted["packages"]) | set(owed["wanted"]["packages"]) | set(before["packages"])
+    before.update({part: former[part] for part in ("version", "flavour", "packages")})
+    before["files"].update({path: text for path, text in former["files"].items() if path in before["files"]})
+    before["absent"] = sorted(new - set(former["packages"]))
+
+
+def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, owed: Record | None = None) -> t.Tuple[State, State]:
+    """Simulate the transaction and fetch the files for both ways; raises Refused, and then nothing has changed.
+
+    C(owed) is the record of a transaction that could not go back.
+    """
     system = System("/", 600.0)
     try:
         apt = _apt.Apt(lock_timeout)
@@ -97,6 +114,8 @@ def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int) 
         changes = apt.simulate(request["packages"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         wanted, before = states(request, changes, system)
+        if owed:
+            instead_of(owed, request, wanted, before)
         before["archives"], lost = archives.have(before["packages"], apt)
         if lost and request["way_back"] == "required":
             raise Refused("there would be no way back: %s cannot be had from a repository of this host or from %s" % (

@@ -100,6 +100,9 @@ class DriverSteps:
                 raise StepFailed("%s has the GPUs open" % ", ".join(found))
             for unit in services:
                 _kernel_driver.call("systemctl", "stop", unit)
+                # Scripts of packages start services, which fail again and again without a driver until systemd refuses them, and all that
+                # hangs on them, for some time. A boot forgets it.
+                _kernel_driver.call("systemctl", "--quiet", "mask", "--runtime", unit)
             end = time.monotonic() + SETTLE_SECONDS
             while _driver.holders(system) and time.monotonic() < end:
                 time.sleep(0.2)
@@ -147,12 +150,17 @@ class DriverSteps:
 
     def start(self, state: State, services: t.List[str]) -> None:
         """Run the services again that ran before; what failed without a driver may be tried anew."""
-        if not state["version"]:
-            return
         with told():
-            for unit in reversed(services):
+            self.release(services)
+            for unit in reversed(services) if state["version"] else ():
                 _kernel_driver.call("systemctl", "reset-failed", unit + "*")
                 _kernel_driver.call("systemctl", "start", unit)
+
+    @staticmethod
+    def release(services: t.List[str]) -> None:
+        """Let the services be started again, by whomever."""
+        for unit in services:
+            _kernel_driver.call("systemctl", "--quiet", "unmask", "--runtime", unit)
 
     def settings(self, commands: t.List[t.List[str]]) -> None:
         """Give the GPUs back what they lost with the module: MIG, power limits, clocks. A command after a dash may fail."""

@@ -12,6 +12,7 @@ The service is there only while a transaction is unfinished. It is enabled, so t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import sys
 import typing as t
 import zipfile
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _record, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _kernel_driver, _record, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps
 
@@ -111,12 +112,15 @@ def work(store: _record.Store) -> t.Dict[str, t.Any] | None:
         if record is None or record["status"] not in _transaction.UNFINISHED:
             return record
         archives = Archives(os.path.join(store.folder, ARCHIVES))
-        transaction = _transaction.Transaction(store, DriverSteps(archives), record)
+        steps = DriverSteps(archives)
+        transaction = _transaction.Transaction(store, steps, record)
         signal.signal(signal.SIGTERM, lambda *_: setattr(transaction, "stopping", True))
         record = transaction.run()
         if record["status"] not in _transaction.UNFINISHED:
             # Both sets stay: the present driver's, to come back to from a later one, and the former one's.
             archives.keep(record["wanted"]["archives"], record["before"]["archives"])
+            with contextlib.suppress(_kernel_driver.Refused, OSError):
+                steps.release(record["services"])
         return record
 
 

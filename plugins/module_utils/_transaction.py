@@ -20,6 +20,7 @@ The record::
   waits_for          what only a boot can do; null while it does not wait
   failed_step        the step that made it turn
   mode               reload (the module is taken out) or reboot
+  undoes             id of the change whose way back this one is; null for one that goes somewhere new
   may_reboot         whether the operator agreed to a reboot
   boot_id            boot in which the steps so far were done
   asked_in           boot that was to end in a reboot; null before one was asked for
@@ -77,7 +78,8 @@ class Steps(t.Protocol):
 
 
 def new(
-    name: str, request: t.Dict[str, t.Any], wanted: t.Dict[str, t.Any], before: t.Dict[str, t.Any], services: t.List[str]
+    name: str, request: t.Dict[str, t.Any], wanted: t.Dict[str, t.Any], before: t.Dict[str, t.Any], services: t.List[str],
+    undoes: t.Optional[str] = None,
 ) -> Record:
     """The record of a transaction that is about to begin; of the request count C(mode), C(may_reboot), and C(settings)."""
     return {
@@ -87,6 +89,7 @@ def new(
         "direction": FORWARD,
         "step": STEPS[0],
         **dict.fromkeys(("reason", "failed_step", "waits_for", "boot_id", "asked_in")),
+        "undoes": undoes,
         "mode": request["mode"],
         "may_reboot": request["may_reboot"],
         "wanted": wanted,

@@ -31,8 +31,11 @@ options:
     description:
       - V(changed) makes the change that the other options describe.
       - V(finished) only finishes what is unfinished, as after a reboot that was waited for. It fails when the last change did not end well.
+      - V(former) brings the driver back that the last change replaced, from the packages that are kept on the host. It fails, and changes nothing,
+        where there is none, where the host is not as that change has left it, and where the last change was itself such a way back. One that waits
+        for its boot is called back.
     type: str
-    choices: [changed, finished]
+    choices: [changed, finished, former]
     default: changed
   version:
     description: Version that the driver has afterwards.
@@ -148,6 +151,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _engine,
     _kernel_driver,
     _record,
+    _rollback,
     _transaction,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
@@ -164,8 +168,9 @@ class Failed(Exception):
 class DriverTransaction:
     """The transaction of this host, as this module sees it."""
 
-    def __init__(self, params: dict[str, t.Any], store: _record.Store) -> None:
+    def __init__(self, params: dict[str, t.Any], store: _record.Store, check_mode: bool = False) -> None:
         self.params = params
+        self.check_mode = check_mode
         self.store = store
         self.archives = Archives(os.path.join(store.folder, _engine.ARCHIVES))
         self.steps = _driver_steps.DriverSteps(self.archives)
@@ -206,19 +211,54 @@ class DriverTransaction:
 
     def begin(self) -> dict[str, t.Any]:
         """Prepare a transaction and let the service make it."""
-        request = self.request()
-        if self.as_wanted(request):
+        request, lost = self.request(), self.left_behind()
+        if not lost and self.as_wanted(request):
             return {}
         with self.store.alone():
             self.store.reserve()
-            wanted, before = _driver_prepare.prepare(request, self.archives, self.params["lock_timeout"])
-            stale = self.steps.stale(wanted)
-            if stale and not (self.params["reload"] or self.params["reboot"]):
-                raise Failed("%s is loaded, and neither reload nor reboot was agreed to" % stale)
+            wanted, before = _driver_prepare.prepare(request, self.archives, self.params["lock_timeout"], lost)
             services = _driver_prepare.running_units(self.params["services"])
-            name = "%s to %s, %s" % (before["version"], wanted["version"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-            self.store.write(_transaction.new(name, request, wanted, before, services))
+            if lost:
+                services = [unit for unit in self.params["services"] if unit in {*services, *lost["services"]}]
+                request["settings"] = request["settings"] or lost["settings"]
+            self.announce(request, wanted, before, services)
         return self.finish()
+
+    def announce(
+        self, request: dict[str, t.Any], wanted: dict[str, t.Any], before: dict[str, t.Any], services: list[str], undoes: str | None = None
+    ) -> None:
+        """Put the record of a new transaction on the disk, from where the service takes it."""
+        stale = self.steps.stale(wanted)
+        if stale and not (self.params["reload"] or self.params["reboot"]):
+            raise Failed("%s is loaded, and neither reload nor reboot was agreed to" % stale)
+        name = "%s to %s, %s" % (before["version"], wanted["version"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        self.store.write(_transaction.new(name, request, wanted, before, services, undoes))
+
+    def go_back(self) -> dict[str, t.Any]:
+        """Bring the driver back that the last transaction replaced; returns the record."""
+        found = self.unfinished()
+        if found and found["status"] == _transaction.RUNNING and not self.check_mode:
+            found = self.finish()
+        if found and found["status"] == _transaction.WAITING:
+            if self.check_mode:
+                return found
+            with self.store.alone():
+                _rollback.turn(found)
+                self.store.write(found)
+            return self.finish()
+        record = _rollback.check(self.store.read())
+        with self.store.alone():
+            wanted, before = _rollback.states(record, self.archives, System("/", 60.0))
+            if self.check_mode:
+                return _transaction.new("", self.request(), wanted, before, [])
+            services = _driver_prepare.running_units(self.params["services"])
+            self.announce(self.request(), wanted, before, services, record["id"])
+        return self.finish()
+
+    def left_behind(self) -> dict[str, t.Any] | None:
+        """The record of a transaction whose way back failed: it owes the host the services that ran, and the settings of the GPUs."""
+        record = self.store.read()
+        return record if record and record["status"] == _transaction.NEEDS_ATTENTION else None
 
     def as_wanted(self, request: dict[str, t.Any]) -> bool:
         """Whether the host has all of it already, and nothing else is loaded. That the module is loaded is not part of it."""
@@ -257,12 +297,15 @@ def judge(record: dict[str, t.Any]) -> None:
 
 def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.Any]:
     """Finish what is unfinished, then make what is asked for."""
+    if module.params["state"] == "former":
+        return go_back(transaction)
     found, changed = transaction.unfinished(), False
     anew = module.params["state"] == "changed"
     if module.check_mode:
         request = transaction.request()
         changes = transaction.foresee(request) if anew else []
-        return {"changed": bool(found) or (anew and not transaction.as_wanted(request)), "changes": changes, "reboot": False}
+        wanting = anew and (transaction.left_behind() or not transaction.as_wanted(request))
+        return {"changed": bool(found or wanting), "changes": changes, "reboot": False}
     record = transaction.store.read()
     if found:
         record, changed = transaction.finish(), True
@@ -275,6 +318,16 @@ def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.An
         judge(record)
     changes = changes_of(record) if record and changed else []
     return {"changed": changed, "changes": changes, "reboot": bool(record and record["status"] == _transaction.WAITING)}
+
+
+def go_back(transaction: DriverTransaction) -> dict[str, t.Any]:
+    """Go back, and say how that ended."""
+    record = transaction.go_back()
+    waits = record["status"] == _transaction.WAITING and not transaction.check_mode
+    called_back = record["status"] == _transaction.ROLLED_BACK and record["reason"] == _rollback.CALLED_BACK
+    if not called_back and not transaction.check_mode:
+        judge(record)
+    return {"changed": True, "changes": changes_of(record), "reboot": waits}
 
 
 def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
@@ -297,7 +350,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["changed", "finished"], "default": "changed"},
+            "state": {"type": "str", "choices": ["changed", "finished", "former"], "default": "changed"},
             "version": {"type": "str"},
             "flavour": {"type": "str", "choices": ["open", "proprietary"]},
             "packages": {"type": "dict", "default": {}},
@@ -317,7 +370,7 @@ def main() -> None:
         required_if=[("state", "changed", ("version", "flavour"))],
         supports_check_mode=True,
     )
-    transaction = DriverTransaction(module.params, _record.Store())
+    transaction = DriverTransaction(module.params, _record.Store(), module.check_mode)
     try:
         result = run(module, transaction)
     except _record.Busy:

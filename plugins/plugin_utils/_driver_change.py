@@ -20,8 +20,8 @@ SERVICES = (
     "nvidia-powerd.service", "nvidia-gridd.service", "nvidia-imex.service", "nvidia-fabricmanager.service", "nvlsm.service",
     "nvidia-persistenced.service",
 )  # fmt: skip
-# A change that waits for a boot, and one that is under way or was cut off.
-UNFINISHED = ("running", "waiting_for_reboot")
+# A change that is under way or was cut off, one that waits for a boot, and one whose way back failed.
+UNFINISHED = ("running", "waiting_for_reboot", "needs_attention")
 # Files that belong to the versions: they change in the same step, and go back with them.
 WITH_PACKAGES = (_managed_plan.PIN,)
 # Stands for it among what differs from the plan.

@@ -198,6 +198,20 @@ class TestStates:
         assert wanted["kernels"] == {KERNEL: False, "6.1.0-41-amd64": False}
         assert before["kernels"] == {KERNEL: False, "6.1.0-41-amd64": True}
 
+    def test_where_another_way_back_has_failed_all_packages_are_asked_for_and_the_first_driver_is_behind(self) -> None:
+        owed = {
+            "wanted": {"packages": {"libcuda1": "2", "new": "2"}},
+            "before": {"version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "files": {"/pin": "one", "/other": "x"}},
+        }
+        wanted = {"packages": {"libcuda1": "3"}}
+        before: dict[str, Any] = {"version": None, "flavour": None, "packages": {"libcuda1": "2"}, "files": {"/pin": "two"}, "absent": [], "gpus": 1}
+        _driver_prepare.instead_of(owed, {"packages": {"libcuda1": "3", "module": "3", "headers": ""}}, wanted, before)
+        assert wanted == {"packages": {"libcuda1": "3", "module": "3"}}
+        assert before == {
+            "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "files": {"/pin": "one"},
+            "absent": ["module", "new"], "gpus": 1,
+        }  # fmt: skip
+
     @pytest.mark.parametrize(("seen", "handed", "counted"), [(8, 0, 8), (7, 0, 7), (None, 0, 8), (8, 2, 6)])
     def test_what_was_lost_before_is_not_asked_for(
         self, tree: Tree, monkeypatch: pytest.MonkeyPatch, seen: int | None, handed: int, counted: int
@@ -324,9 +338,22 @@ class TestSteps:
         monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: calls.append(" ".join(words)))
         steps.quiesce(["users", "used"])
         steps.start({"version": "1.0"}, ["users", "used"])
-        assert [call for call in calls if "reset-failed" not in call] == [
+        assert [call for call in calls if "mask" not in call and "reset-failed" not in call] == [
             "systemctl stop users", "systemctl stop used", "systemctl start used", "systemctl start users",
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("version", ["1.0", None])
+    def test_no_script_of_a_package_starts_a_service_in_between(
+        self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch, version: str | None
+    ) -> None:
+        """Not even where the host ends without a driver is a service left forbidden."""
+        calls: list[str] = []
+        monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: calls.append(" ".join(words)))
+        steps.quiesce(["used"])
+        assert calls == ["systemctl stop used", "systemctl --quiet mask --runtime used"]
+        steps.start({"version": version}, ["used"])
+        assert calls[2] == "systemctl --quiet unmask --runtime used"
+        assert ("systemctl start used" in calls) is bool(version)
 
     def test_a_setting_after_a_dash_may_fail_and_no_other(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[tuple[str, ...]] = []

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _driver_prepare, _driver_steps, _engine, _record, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _apt,
+    _apt_private,
+    _driver_prepare,
+    _driver_steps,
+    _engine,
+    _record,
+    _rollback,
+    _transaction,
+)
 from ansible_collections.gpu.fleet.plugins.modules import driver_transaction
 from fixtures.module_run import ModuleRun
 
@@ -24,7 +33,8 @@ class Host:
         self.store = store
         self.version = "1"
         self.stale: str | None = None
-        self.ends = ["done"]
+        self.ends = ["done", "done"]
+        self.running: list[str] = []
         self.begun: list[str] = []
 
     def state(self, version: str) -> dict[str, Any]:
@@ -47,7 +57,7 @@ class Host:
         record["status"] = self.ends.pop(0)
         if record["status"] == "done":
             self.version = record["wanted"]["version"]
-        elif record["status"] != "waiting_for_reboot":
+        elif record["status"] != "waiting_for_reboot" and record["direction"] == "forward":
             record["reason"] = "build failed: planted"
         self.store.write(record)
 
@@ -77,7 +87,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(_apt, "lower", lambda *_: False)
     monkeypatch.setattr(_driver_prepare, "present", lambda _system: (made.version, "open"))
     monkeypatch.setattr(_driver_prepare, "prepare", made.prepare)
-    monkeypatch.setattr(_driver_prepare, "running_units", list)
+    monkeypatch.setattr(_driver_prepare, "running_units", lambda units: [unit for unit in units if unit in made.running])
     monkeypatch.setattr(_driver_steps.DriverSteps, "stale", lambda _self, _state: made.stale)
     monkeypatch.setattr(_engine, "active", lambda: False)
     monkeypatch.setattr(_engine, "install", lambda _folder: None)
@@ -134,6 +144,28 @@ def test_an_end_that_nobody_wanted_is_a_failure(host: Host, module: ModuleRun, e
     assert host.begun == ["2", "2"]
 
 
+def test_what_a_failed_way_back_could_not_give_back_is_given_back_later(host: Host, module: ModuleRun) -> None:
+    host.leave("needs_attention")
+    record = host.store.read()
+    assert record is not None
+    host.store.write({**record, "services": ["used"], "settings": [["nvidia-smi", "-pl", "300"]]})
+    host.running = ["user"]
+    assert module(**NEW, services=["user", "idle", "used"])["changed"]
+    record = host.store.read()
+    assert record is not None
+    assert (record["services"], record["settings"]) == (["user", "used"], [["nvidia-smi", "-pl", "300"]])
+    # Also where nothing but that is left to do.
+    host.store.write({**record, "status": "needs_attention"})
+    host.ends = ["done", "done"]
+    assert module(check=True, **NEW)["changed"] and module(**NEW, services=["used"])["record"]["status"] == "done"
+    # From one that ended well nothing is owed.
+    host.version = "1"
+    assert module(**NEW, services=["user", "idle", "used"])["changed"]
+    record = host.store.read()
+    assert record is not None
+    assert (record["services"], record["settings"]) == (["user"], [])
+
+
 def test_what_is_unfinished_is_finished_and_not_begun_again(host: Host, module: ModuleRun) -> None:
     host.leave("running")
     done = module(**NEW)
@@ -174,3 +206,31 @@ def test_two_at_once_are_one_too_many(host: Host, module: ModuleRun) -> None:
     with host.store.alone():
         assert module(**NEW)["msg"] == "another process works on the driver of this host"
     assert host.begun == []
+
+
+def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
+    assert "no record of a change" in module(check=True, state="former")["msg"]
+    assert module(**NEW)["changed"]
+    foreseen = module(check=True, state="former")
+    assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]
+    assert (foreseen["changed"], host.version) == (True, "2")
+    host.ends = ["done"]
+    done = module(state="former", reload=True)
+    assert (done["changed"], done["changes"], host.version) == (True, foreseen["changes"], "1")
+    assert "was itself the way back from driver 2 to 1" in module(state="former", reload=True)["msg"]
+
+
+def test_a_change_that_waits_for_its_boot_is_called_back(host: Host, module: ModuleRun) -> None:
+    host.leave("waiting_for_reboot")
+    host.ends = ["rolled_back"]
+    assert module(check=True, state="former")["changed"]
+    done = module(state="former", reload=True)
+    assert (done["changed"], done["reboot"], done["record"]["direction"]) == (True, False, "back")
+
+
+def test_a_way_back_that_fails_is_a_failure(host: Host, module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
+    host.ends = ["done", "rolled_back"]
+    assert module(**NEW)["changed"]
+    assert module(state="former", reload=True)["msg"] == "driver 1 could not be installed, and 2 is back: build failed: planted"

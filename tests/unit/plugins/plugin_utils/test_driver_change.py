@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _driver_steps, _transaction
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_change, _plan_table
-from fixtures.nodes import NEW, OLD, bare, installed, request, resolve, satisfied
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_change, _driver_rollback, _plan_table
+from fixtures.nodes import NEW, OLD, bare, installed, job, request, resolve, satisfied
 from fixtures.stack import KERNEL, driver
 
 GPU = "0000:10:00.0"
@@ -139,7 +139,7 @@ def test_packages_of_the_present_driver_may_go() -> None:
 def test_both_sides_mean_the_same() -> None:
     """The resolver may not ask the modules; what it says of them is theirs."""
     assert set(_driver_change.SERVICES) == set(_driver.OWN_UNITS)
-    assert _driver_change.UNFINISHED == _transaction.UNFINISHED
+    assert (*_transaction.UNFINISHED, _transaction.NEEDS_ATTENTION) == _driver_change.UNFINISHED
     assert _driver_change.MAY_FAIL == _driver_steps.MAY_FAIL
 
 
@@ -156,7 +156,7 @@ def planned(transaction: dict[str, Any], version: str = NEW, **asked: Any) -> di
     return resolve(request(**asked), facts)
 
 
-@pytest.mark.parametrize("status", ["done", "rolled_back", "needs_attention"])
+@pytest.mark.parametrize("status", ["done", "rolled_back"])
 def test_a_change_that_ended_leaves_a_host_as_planned_alone(status: str) -> None:
     """Whatever was wrong has been mended since."""
     made = planned(record(status, reason="build failed: x"))
@@ -180,6 +180,11 @@ def test_the_boot_that_a_change_waits_for_takes_consent(disruption: str, waits: 
         assert made["pending"][0]["reason"].endswith(f"waits for a boot: driver {OLD} (open) is loaded until the host boots")
 
 
+def test_a_host_that_a_failed_way_back_left_is_seen_to_whatever_it_looks_like() -> None:
+    """Its driver may be the wanted one; the services that ran and the settings of its GPUs are still owed."""
+    assert planned(record("needs_attention", reason="x"))["todo"][0] == "nvidia_driver"
+
+
 @pytest.mark.parametrize("disruption", ["never", "idle"])
 def test_a_host_between_two_drivers_says_why_and_how_to_go_on(disruption: str) -> None:
     made = planned(record("needs_attention", reason="packages failed: no space left"), OLD, disruption=disruption)
@@ -198,3 +203,23 @@ def test_a_driver_that_is_not_ours_shows_its_record_and_is_left() -> None:
     made = planned(record("running"), driver_source="preinstalled")
     assert "nvidia_driver" not in made["todo"]
     assert "is not finished" in made["components"]["driver"]["reasons"][-1]
+
+
+@pytest.mark.parametrize(
+    ("disruption", "busy", "says"),
+    [
+        ("idle", None, None),
+        ("never", None, f"driver {OLD} is to come back in place of {NEW}, which needs a reload of the driver (about 30 s)"),
+        ("idle", job(), f"driver {OLD} is to come back in place of {NEW}, but python (4711) holds the GPUs"),
+    ],
+)
+def test_going_back_takes_the_same_consent(disruption: str, busy: Any, says: str | None) -> None:
+    changes = {"busy": busy} if busy else {}
+    volatile = {GPU: {**UNSET, "persistence_mode": False, "mig": "enabled"}}
+    facts = installed(driver=driver(NEW, transaction=record("done")), volatile=volatile, **changes)
+    made = _driver_rollback.plan(request(disruption=disruption), facts)
+    assert (made["from"], made["to"], made["services"]) == (NEW, OLD, list(_driver_change.SERVICES))
+    assert made["settings"] == [smi("-mig", "1")]
+    assert [item["reason"][: len(says or "")] for item in made["pending"]] == ([says] if says else [])
+    assert all("ansible-playbook gpu.fleet.rollback_driver --limit n1 -e gpu_stack_disruption=idle" in item["command"] for item in made["pending"])
+    assert made["reload"] is made["reboot"] is (disruption == "idle")
