@@ -72,6 +72,9 @@ def platforms(known: dict[str, Any], sources: Sources) -> str:
     ]  # fmt: skip
     relatives = [entry for entry in known["platforms"].values() if "relatives" in entry]
     revoked = [(f"`{entry['key_fingerprint']}`", entry["revoked"], sources(entry)) for entry in known["revoked_keys"]]
+    weak = [
+        (f"`{entry['key_fingerprint']}`", entry["verifier"], entry["since"], entry["reason"], sources(entry)) for entry in known["weak_keys"]
+    ]  # fmt: skip
     return (
         "## Distributions\n\n"
         + table(("distribution", "architectures", "driver branches", "folder", "key", "managed", "source"), rows)
@@ -80,6 +83,8 @@ def platforms(known: dict[str, Any], sources: Sources) -> str:
         + table(("distribution", "versions", "reason", "source"), refused)
         + "\nKeys that are no longer trusted:\n\n"
         + table(("key", "since", "source"), revoked)
+        + "\nKeys whose signatures a host's verifier takes no more, which is a refusal there:\n\n"
+        + table(("key", "verifier", "since", "reason", "source"), weak)
     )
 
 
@@ -150,9 +155,12 @@ def _branches(rule: Entry) -> str:
 def archives(known: dict[str, Any], sources: Sources) -> str:
     """Return the drivers of the distributions, and modules that are signed."""
     rows = [
-        (name, ", ".join(release["version"] for release in entry["releases"]), ", ".join(entry["flavours"]), sources(entry))
+        (
+            name, ", ".join(release["version"] for release in entry["releases"]) or f"those of {', '.join(map(str, entry['branches']))}",
+            ", ".join(entry["flavours"]), sources(entry),
+        )
         for name, entry in known["distribution_drivers"].items()
-    ]
+    ]  # fmt: skip
     signed = [
         (
             ", ".join(entry["platforms"]), entry["supplier"], entry["flavour"], ", ".join(map(str, entry["branches"])),

@@ -14,7 +14,17 @@ import yaml
 from ansible import context
 from ansible.errors import AnsibleError
 from ansible.parsing.splitter import parse_kv
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _managed_plan, _plan_table, _resolve, _run_options, _variables
+from ansible_collections.gpu.fleet.plugins.plugin_utils import (
+    _adopt,
+    _driver_rollback,
+    _fabric,
+    _lock,
+    _managed_plan,
+    _plan_table,
+    _resolve,
+    _run_options,
+    _variables,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._consent import VARIABLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fingerprint import membership
 from ansible_collections.gpu.fleet.plugins.plugin_utils._hostvars import HostVars, raw
@@ -86,6 +96,7 @@ def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
     known = raw(hostvars)
     found = []
     mistyped: dict[str, list[str]] = {}
+    fabrics: dict[str, dict[str, Any]] = {}
     for host in hosts:
         mine = known(host)
         for name in _variables.strangers(mine):
@@ -95,10 +106,20 @@ def refusals(hosts: list[str], hostvars: HostVars) -> list[str]:
         if seen.get("failed") and not seen.get("unreachable"):
             found.append(f"{host}: it could not be observed, so it has no plan: {seen.get('msg') or 'no reason given'}")
         elif refusal:
-            advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
-            nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
-            found.append(f"{host}: {refusal['message']}.{advice}{nearest} [{refusal['rule']}]")
-    return [_mistyped(name, named) for name, named in sorted(mistyped.items())] + found
+            found.append(f"{host}: {_refused(refusal)}")
+        else:
+            fabric = min(fnmatch.filter(mine.get("group_names") or (), "gpu_fabric_*"), default=None)
+            if fabric:
+                fabrics.setdefault(fabric, {})[host] = mine.get("__gpu_stack_plan") or {}
+    unequal = [_refused(refusal) for fabric in sorted(fabrics) for refusal in _fabric.refusals(fabric, fabrics[fabric])]
+    return [_mistyped(name, named) for name, named in sorted(mistyped.items())] + found + unequal
+
+
+def _refused(refusal: dict[str, Any]) -> str:
+    """Return a refusal as one line."""
+    advice = f" Set {refusal['variable']}." if refusal["variable"] else ""
+    nearest = f" The nearest that works: {refusal['nearest']}." if refusal["nearest"] else ""
+    return f"{refusal['message']}.{advice}{nearest} [{refusal['rule']}]"
 
 
 def _mistyped(name: str, hosts: list[str]) -> str:
@@ -112,9 +133,28 @@ def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) ->
     return _managed_plan.differing(items, states).get(role, [])
 
 
+def driver_rollback(observed: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Return what going back to the former driver would disturb, and whether that was agreed to."""
+    return _driver_rollback.plan(request, observed)
+
+
 def plan_table(hosts: list[str], hostvars: HostVars) -> list[str]:
     """Return the plans of hosts as the lines of a table."""
     return _plan_table.lines({host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts})
+
+
+def adoption(hosts: list[str], hostvars: HostVars, catalog: dict[str, Any], today: str) -> list[str]:
+    """Return the variables that describe what is on hosts, as lines to paste."""
+    known = raw(hostvars)
+    seen = {host: (known(host).get("__gpu_stack_observation") or {}).get("ansible_facts", {}).get("gpu_fleet") for host in hosts}
+    return _adopt.lines(catalog, seen, today)
+
+
+def lock_of(hosts: list[str], hostvars: HostVars, lock: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the lock that the plans of hosts make of the present one: {content, moved, split}."""
+    plans = {host: raw(hostvars)(host).get("__gpu_stack_plan") or {} for host in hosts}
+    after, split = _lock.settled(plans, lock or {})
+    return {"content": _lock.text(after), "moved": _lock.moved(lock or {}, after), "split": split}
 
 
 class FilterModule:
@@ -123,8 +163,11 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """Return the filters by name."""
         return {
+            "adoption": adoption,
             "differing": differing,
+            "driver_rollback": driver_rollback,
             "fabric_of": fabric_of,
+            "lock_of": lock_of,
             "managed_ids": managed_ids,
             "nodes_in_service": nodes_in_service,
             "plan_table": plan_table,

@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _dkms, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _dkms
 
-LISTS = "/etc/apt/sources.list.d"
 # Numbered files here are the journal of a run of dpkg that was cut off.
 JOURNAL = "/var/lib/dpkg/updates"
 KERNEL = re.compile(r"(?:linux-image|linux-modules)\b|kernel(?:-rt|-64k|-debug)?(?:-core|-modules(?:-\w+)*|-uki-\w+)?$")
 INSTALL = re.compile(r"Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+) ")
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+?)(?::\S+)? \[([^\]]+)\]")
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+# What an earlier run has left half done is no reason to refuse the very packages that mend it; what it would cost, judge looks at.
+INSTALL_WORDS = ("install", "-y", "--fix-broken", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
+TELLING = re.compile(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be|.*No space left|cannot )")
 UPDATE_SECONDS = 600
 INSTALL_SECONDS = 3600
 Change = t.Dict[str, t.Any]
@@ -38,14 +38,42 @@ class Failed(Exception):
     """The transaction cannot be made, or was not."""
 
 
-def installed() -> dict[str, str]:
-    """Version of each package that is wholly installed."""
+class Selection(t.NamedTuple):
+    """What dpkg says of an installed package."""
+
+    version: str
+    held: bool
+
+
+def selections() -> dict[str, Selection]:
+    """Version and hold of each package that is wholly installed."""
     done = subprocess.run(  # pylint: disable=ansible-bad-function
-        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n"],
+        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n"],
         stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+    return {row[0]: Selection(row[1], row[3:] == ["hold"]) for row in rows if len(row) > 2 and row[2] == "installed"}
+
+
+def installed() -> dict[str, str]:
+    """Version of each package that is wholly installed."""
+    return {name: found.version for name, found in selections().items()}
+
+
+def select(held: dict[str, bool], lock_timeout: int) -> None:
+    """Put packages on hold, or take them off it."""
+    text = "".join("%s %s\n" % (name, "hold" if hold else "install") for name, hold in sorted(held.items()))
+    end = time.monotonic() + lock_timeout
+    while True:
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            ["dpkg", "--set-selections"], input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True, check=False, env=ENVIRONMENT, timeout=UPDATE_SECONDS,
+        )  # fmt: skip
+        if not done.returncode:
+            return
+        if "lock" not in done.stdout or time.monotonic() > end:
+            raise Failed("dpkg --set-selections failed: %s" % complaint(done.stdout))
+        time.sleep(1)
 
 
 def missing(wanted: dict[str, str]) -> list[str]:
@@ -78,6 +106,9 @@ def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str], 
     removed = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in may_remove]
     if removed:
         raise Failed("refused: the transaction would remove %s; name them in may_remove if that is meant" % ", ".join(removed))
+    held = [change["name"] for change in changes if change.get("held") and change["name"] not in wanted and change["name"] not in may_remove]
+    if held:
+        raise Failed("refused: the transaction would change %s, which are on hold and which nobody asked for" % ", ".join(held))
     kernels = [change["name"] for change in changes if change["to"] and KERNEL.match(change["name"]) and change["name"] not in wanted]
     if kernels:
         raise Failed("refused: the transaction would bring the kernel packages %s, which nobody asked for" % ", ".join(kernels))
@@ -91,61 +122,11 @@ def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str], 
 
 
 class Apt:
-    """apt-get on the host, or in a private root that knows one repository more."""
+    """apt-get on the host."""
 
-    def __init__(self, repository: dict[str, str] | None, lock_timeout: int, private: bool) -> None:
-        self.repository = repository
-        self.private = private
+    def __init__(self, lock_timeout: int) -> None:
         self.lock_timeout = lock_timeout
         self.options = ["-q", "-o", "DPkg::Lock::Timeout=%d" % lock_timeout, "-o", "APT::Get::AutomaticRemove=false", "-o", "Acquire::Retries=2"]
-        self.root: str | None = None
-
-    def __enter__(self) -> Apt:
-        if self.private:
-            self.root = tempfile.mkdtemp(prefix="gpu-fleet-apt-")
-            try:
-                self.furnish(self.root)
-                if self.repository:
-                    self.add(self.root, self.repository)
-            except BaseException:
-                shutil.rmtree(self.root)
-                raise
-        return self
-
-    def __exit__(self, *_details: object) -> None:
-        if self.root:
-            shutil.rmtree(self.root, ignore_errors=True)
-
-    def furnish(self, root: str) -> None:
-        """Give the private root the host's own sources."""
-        # apt fetches as an account of its own, which must be able to look in.
-        os.chmod(root, 0o755)
-        for folder in ("sources", "lists/partial", "cache/archives/partial"):
-            os.makedirs(os.path.join(root, folder))
-        for name in os.listdir(LISTS):
-            if self.repository is None or os.path.join(LISTS, name) != self.repository["path"]:
-                shutil.copy(os.path.join(LISTS, name), os.path.join(root, "sources"))
-        settings = {
-            "Dir::Etc::SourceParts": os.path.join(root, "sources"),
-            "Dir::State::Lists": os.path.join(root, "lists"),
-            "Dir::Cache": os.path.join(root, "cache"),
-        }
-        for name, value in settings.items():
-            self.options += ["-o", "%s=%s" % (name, value)]
-
-    @staticmethod
-    def add(root: str, repository: dict[str, str]) -> None:
-        """Add the repository that is to come."""
-        key = os.path.join(root, os.path.basename(repository["key_path"]))
-        try:
-            data = _download.key(repository["key_url"], repository["fingerprint"], 30)
-        except _download.Failed as error:
-            raise Failed(str(error)) from error
-        with open(key, "wb") as output:
-            output.write(data)
-        source = os.path.join(root, "sources", os.path.basename(repository["path"]))
-        with open(source, "w", encoding="utf-8") as text:
-            text.write(repository["content"].replace(repository["key_path"], key))
 
     def call(self, words: list[str], seconds: int, *options: str) -> str:
         """Run apt-get, which must end well; returns its output."""
@@ -175,16 +156,25 @@ class Apt:
 
     def words(self, wanted: dict[str, str]) -> list[str]:
         """Arguments that ask for the packages."""
-        names = ["%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items())]
-        return ["install", "-y", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages", *names]
+        return [*INSTALL_WORDS, *("%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items()))]
 
     def simulate(self, wanted: dict[str, str]) -> list[Change]:
         """What the transaction would do."""
-        return parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+        found = parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+        held = {name for name, package in selections().items() if package.held}
+        return [{**change, "held": True} if change["name"] in held else change for change in found]
 
     def fetch(self, wanted: dict[str, str]) -> None:
         """Bring everything that the transaction needs onto the host, and change nothing."""
         self.call(self.words(wanted), INSTALL_SECONDS, "--download-only")
+
+    def download(self, words: list[str], folder: str) -> tuple[int, str]:
+        """Fetch package files into a folder, as NAME=VERSION each; returns the exit code and the output of apt-get."""
+        return run(["apt-get", *self.options, "-o", "APT::Sandbox::User=root", "download", *words], INSTALL_SECONDS, folder=folder)
+
+    def exchange(self, files: list[str], removed: list[str]) -> None:
+        """Install package files and remove packages in one transaction; a file that the operator changed stays the operator's."""
+        self.call([*INSTALL_WORDS, *files, *(name + "-" for name in removed)], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
 
     def install(self, wanted: dict[str, str]) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""
@@ -196,22 +186,26 @@ def cut_off() -> bool:
     return os.path.isdir(JOURNAL) and any(name.isdigit() for name in os.listdir(JOURNAL))
 
 
-def run(words: list[str], seconds: int) -> tuple[int, str]:
-    """Run a program in a session of its own, so that the loss of the connection does not reach dpkg; returns its exit code and output."""
+def run(words: list[str], seconds: int, folder: str | None = None, quiet: bool = False) -> tuple[int, str]:
+    """Run a program in a session of its own, so that the loss of the connection does not reach dpkg.
+
+    Returns its exit code and output; C(quiet) throws away what it writes to its standard output.
+    """
     try:
         done = subprocess.run(  # pylint: disable=ansible-bad-function
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            universal_newlines=True, check=False, env=ENVIRONMENT, timeout=seconds, start_new_session=True,
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
+            stderr=subprocess.PIPE if quiet else subprocess.STDOUT, universal_newlines=True, check=False, env=ENVIRONMENT,
+            timeout=seconds, start_new_session=True, cwd=folder,
         )  # fmt: skip
     except FileNotFoundError:
         raise Failed("%s is not on this host" % words[0]) from None
     except subprocess.TimeoutExpired:
         raise Failed("%s did not end within %d s" % (" ".join(words), seconds)) from None
-    return done.returncode, done.stdout
+    return done.returncode, (done.stderr if quiet else done.stdout)
 
 
 def complaint(output: str) -> str:
     """The lines of apt's output that say what went wrong."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be)", line.strip())]
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith("dpkg: warning: downgrading")]
+    telling = [line for line in lines if TELLING.match(line.strip())]
     return " | ".join(telling[-12:] or lines[-6:])[-2000:]

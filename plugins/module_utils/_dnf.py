@@ -32,6 +32,19 @@ LOAD_SECONDS = _apt.UPDATE_SECONDS
 SHEBANG = re.compile(rb"#!\s*(/\S+)((?:\s+-\w+)*)\s*$")
 SECTION = re.compile(r"^\[([^\]]+)\]", re.M)
 Failed = _apt.Failed
+# A repository as a plan describes it.
+OPTIONS: dict[str, dict[str, object]] = {
+    "id": {"type": "str"},
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str", "required": True},
+    "key_path": {"type": "path", "required": True, "no_log": False},
+    "key_url": {"type": "str", "required": True, "no_log": False},
+    "fingerprint": {"type": "str", "required": True, "no_log": False},
+    "places": {"type": "list", "elements": "str", "default": []},
+    "proxy": {"type": "str"},
+    "instead": {"type": "str"},
+    "stream": {"type": "str"},
+}
 Change = _apt.Change
 
 
@@ -127,6 +140,8 @@ class Dnf:
 
     def add(self, repos: str, repository: dict[str, t.Any]) -> None:
         """Add the repository that is to come, with its key."""
+        if repository.get("proxy"):
+            _download.through(repository["proxy"])
         try:
             data = _download.key(repository["key_url"], repository["fingerprint"], 30)
         except _download.Failed as error:

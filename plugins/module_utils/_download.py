@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import urllib.error
 
 from ansible.module_utils.urls import open_url
@@ -20,6 +21,14 @@ MOST_BYTES = 1 << 20
 
 class Failed(Exception):
     """The download did not come, or was not what was asked for."""
+
+
+def through(proxy: str) -> None:
+    """Let what this process fetches go through a proxy, whatever its environment says."""
+    for scheme in ("http", "https"):
+        os.environ.update({scheme + "_proxy": proxy, scheme.upper() + "_PROXY": proxy})
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ.pop(name, None)
 
 
 def key(url: str, fingerprint: str, timeout: int) -> bytes:

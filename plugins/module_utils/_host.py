@@ -60,6 +60,11 @@ def secure_boot(system: System) -> bool | None:
     return bool(data[4]) if data and len(data) >= 5 else None
 
 
+def verifier(system: System) -> str:
+    """What apt checks repositories with: Sequoia's program where apt has a method for it and the program is there."""
+    return "sqv" if system.exists("/usr/lib/apt/methods/sqv") and system.exists("/usr/bin/sqv") else "gpgv"
+
+
 def scan(system: System) -> dict[str, t.Any]:
     """The group C(host)."""
     release = os_release(system.read("/etc/os-release") or system.read("/usr/lib/os-release") or "")
@@ -80,6 +85,7 @@ def scan(system: System) -> dict[str, t.Any]:
         "python": platform.python_version(),
         "virtualization": virtualization(system),
         "secure_boot": secure_boot(system),
+        "signature_verifier": verifier(system) if manager == "apt" else None,
         "init": "systemd" if system.exists("/run/systemd/system") else None,
     }
 

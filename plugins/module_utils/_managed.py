@@ -25,6 +25,9 @@ if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 MOST_BYTES = 16 << 20
+# Keyrings that apt trusts for every source; it reads no other names in the folder.
+TRUSTED = "/etc/apt/trusted.gpg"
+TRUSTED_NAME = later(r"[A-Za-z0-9_.-]+\.(?:gpg|asc)$")
 PATHS = ("file", "directory", "keyring", "python_environment")
 ARMOR = later(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
 
@@ -176,6 +179,26 @@ def environment_state(system: System, prefix: str) -> dict[str, t.Any]:
     return {"state": "present", "packages": {name: version for name, version in found["packages"].items() if name == "torch"}}
 
 
+def hold_state(packages: dict[str, Package], name: str) -> dict[str, t.Any]:
+    """A package that is not installed is held by nobody, whatever was written down for it."""
+    return {"held": name in packages and packages[name].version is not None and packages[name].held}
+
+
+def source_state(system: System, place: str) -> dict[str, t.Any]:
+    """Files from which apt takes sources in a place (see C(_apt_sources))."""
+    from ansible_collections.gpu.fleet.plugins.module_utils import _apt_sources
+
+    paths = [_apt_sources.FOLDER + "/" + name for name in system.names(_apt_sources.FOLDER) if _apt_sources.NAME.match(name)]
+    return {"files": [path for path in [_apt_sources.FILE, *paths] if _apt_sources.holds(path, system.read(path) or "", [place])]}
+
+
+def trusted_key_state(system: System, fingerprint: str) -> dict[str, t.Any]:
+    """Keyrings with a key for whose signatures apt trusts every source."""
+    paths = [TRUSTED + ".d/" + name for name in system.names(TRUSTED + ".d") if TRUSTED_NAME.match(name)]
+    files = [path for path in [TRUSTED, *paths] if fingerprint in fingerprints(_content(system, path) or b"")]
+    return {"state": "trusted" if files else "absent", "files": files}
+
+
 def states(
     system: System,
     wanted: list[dict[str, str]],
@@ -204,6 +227,8 @@ def _state(
         return None if packages is None else {"version": packages[name].version if name in packages else None}
     if kind == "unit":
         return None if units is None else unit_state(units.get(name))
+    if kind == "hold":
+        return None if packages is None else hold_state(packages, name)
     return READERS[kind](system, name)
 
 
@@ -214,4 +239,6 @@ READERS: t.Dict[str, t.Callable[[System, str], t.Optional[t.Dict[str, t.Any]]]] 
     "module": module_state,
     "user": user_state,
     "python_environment": environment_state,
+    "source": source_state,
+    "trusted_key": trusted_key_state,
 }

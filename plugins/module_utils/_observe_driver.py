@@ -9,12 +9,20 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import _driver, _jobs, _modprobe, _owners, _software
 
 if t.TYPE_CHECKING:
     from ansible_collections.gpu.fleet.plugins.module_utils._observe import Observation
+    from ansible_collections.gpu.fleet.plugins.module_utils._system import System
+
+
+# What driver_transaction has written; docs/transaction.md describes it.
+RECORD = "/var/lib/gpu_fleet/driver/transaction.json"
+RECORD_SCHEMA = 1
+MOST_RECORD = 1 << 20
 
 
 def start(seen: Observation) -> None:
@@ -32,7 +40,7 @@ def collect(seen: Observation) -> None:
     driver: dict[str, t.Any] = dict.fromkeys((
         "packages", "owner", "flavour", "on_disk", "loaded", "loaded_modules", "user_space", "libcuda", "gsp_firmware", "nouveau_loaded", "rivals",
         "kept_out", "module_options", "kernel_options", "kernels", "next_boot", "dkms", "dkms_key", "fabric_manager", "persistence", "holders",
-        "nic_settings", "reboot_reasons",
+        "nic_settings", "reboot_reasons", "transaction",
     ))
     seen.facts["driver"] = driver
     with seen.probe("driver"):
@@ -70,9 +78,24 @@ def collect(seen: Observation) -> None:
             driver["fabric_manager"] = {"version": _software.upstream(version), "active": (driver["fabric_manager"] or {}).get("active")}
         elif driver["fabric_manager"]:
             driver["fabric_manager"]["version"] = None
+    with seen.probe("transaction"):
+        driver["transaction"] = transaction(system)
     with seen.probe("holders"):
         driver["holders"] = _driver.holders(system)
         if driver["holders"] is not None:
             _jobs.attribute(system, driver["holders"])
             jobs = [entry for entry in driver["holders"] if entry["unit"] not in _driver.OWN_UNITS]
             seen.facts["busy"] = {"jobs": jobs + _jobs.waiting(system, driver["holders"]), "holders": len(driver["holders"])}
+
+
+def transaction(system: System) -> dict[str, t.Any] | None:
+    """The last change of driver, as its record has it; None where there never was one, or its record cannot be understood."""
+    text = system.read(RECORD, MOST_RECORD)
+    if text is None:
+        return None
+    record = json.loads(text)
+    if record["schema"] != RECORD_SCHEMA:
+        system.problem("%s is of schema %s, and this release knows schema %d" % (RECORD, record["schema"], RECORD_SCHEMA))
+        return None
+    found = {name: record[name] for name in ("id", "status", "direction", "step", "reason", "waits_for")}
+    return {**found, "from": record["before"]["version"], "to": record["wanted"]["version"]}

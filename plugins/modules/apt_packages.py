@@ -58,6 +58,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that it is reached through.
+        type: str
+      instead:
+        description: What to use, in words, where the host's verifier does not accept its key.
+        type: str
   unless_present:
     description:
       - Packages in any version, by name, each with a path. One whose path exists is not asked for.
@@ -105,7 +116,7 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
 
 
 def asked(params: dict[str, t.Any]) -> dict[str, str]:
@@ -121,22 +132,25 @@ def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
     wanted = asked(params)
     if not _apt.missing(wanted):
         return []
-    with _apt.Apt(params["repository"], params["lock_timeout"], private=module.check_mode) as apt:
-        if not module.check_mode:
-            apt.repair()
-        if params["refresh"] or module.check_mode:
-            apt.update()
-        changes = apt.simulate(wanted)
+    if module.check_mode:
+        with _apt_private.PrivateApt(params["repository"], params["lock_timeout"]) as private:
+            private.update()
+            changes = private.simulate(wanted)
         _apt.judge(changes, wanted, params["may_remove"])
-        if params["fetch_only"]:
-            if not module.check_mode:
-                apt.fetch(wanted)
-            return []
-        if not module.check_mode:
-            apt.install(wanted)
-            left = _apt.missing(wanted)
-            if left:
-                raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+        return [] if params["fetch_only"] else changes
+    apt = _apt.Apt(params["lock_timeout"])
+    apt.repair()
+    if params["refresh"]:
+        apt.update()
+    changes = apt.simulate(wanted)
+    _apt.judge(changes, wanted, params["may_remove"])
+    if params["fetch_only"]:
+        apt.fetch(wanted)
+        return []
+    apt.install(wanted)
+    left = _apt.missing(wanted)
+    if left:
+        raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
     return changes
 
 
@@ -147,14 +161,7 @@ def main() -> None:
             "packages": {"type": "dict", "required": True},
             "repository": {
                 "type": "dict",
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                },
+                "options": _apt_private.OPTIONS,
             },
             "unless_present": {"type": "dict", "default": {}},
             "fetch_only": {"type": "bool", "default": False},

@@ -45,6 +45,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that it is reached through.
+        type: str
+      instead:
+        description: What to use, in words, where the host's verifier does not accept its key.
+        type: str
 """
 
 EXAMPLES = r"""
@@ -64,12 +75,12 @@ fingerprint:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
 
 LOCK_SECONDS = 30
 
 
-class Alone(_apt.Apt):
+class Alone(_apt_private.PrivateApt):
     """apt-get in a private root that knows one repository and none of the host's."""
 
     def furnish(self, root: str) -> None:
@@ -88,21 +99,14 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "required": True,
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                },
+                "options": _apt_private.OPTIONS,
             },
         },
         supports_check_mode=True,
     )
     repository = module.params["repository"]
     try:
-        with Alone(repository, LOCK_SECONDS, private=True) as apt:
+        with Alone(repository, LOCK_SECONDS) as apt:
             apt.update()
     except _apt.Failed as error:
         module.fail_json(msg=str(error))

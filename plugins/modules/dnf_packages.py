@@ -62,6 +62,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Not used; an apt_packages of the same plan is told of it.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that its key is fetched through; its content says so for dnf itself.
+        type: str
+      instead:
+        description: Not used; an apt_packages of the same plan is told of it.
+        type: str
       stream:
         description: The module and its stream, as in C(nvidia-driver:580-open), that the packages belong to.
         type: str
@@ -151,15 +162,7 @@ def main() -> None:
             "packages": {"type": "dict", "required": True},
             "repository": {
                 "type": "dict",
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                    "stream": {"type": "str"},
-                },
+                "options": _dnf.OPTIONS,
             },
             "unless_present": {"type": "dict", "default": {}},
             "fetch_only": {"type": "bool", "default": False},

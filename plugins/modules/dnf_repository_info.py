@@ -46,6 +46,17 @@ options:
         description: The fingerprint of its key.
         type: str
         required: true
+      places:
+        description: Not used; an apt_packages of the same plan is told of it.
+        type: list
+        elements: str
+        default: []
+      proxy:
+        description: The proxy that its key is fetched through; its content says so for dnf itself.
+        type: str
+      instead:
+        description: Not used; an apt_packages of the same plan is told of it.
+        type: str
       stream:
         description: The module and its stream, as in C(nvidia-driver:580-open), that the packages belong to.
         type: str
@@ -78,15 +89,7 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "required": True,
-                "options": {
-                    "id": {"type": "str"},
-                    "path": {"type": "path", "required": True},
-                    "content": {"type": "str", "required": True},
-                    "key_path": {"type": "path", "required": True, "no_log": False},
-                    "key_url": {"type": "str", "required": True, "no_log": False},
-                    "fingerprint": {"type": "str", "required": True, "no_log": False},
-                    "stream": {"type": "str"},
-                },
+                "options": _dnf.OPTIONS,
             },
         },
         supports_check_mode=True,

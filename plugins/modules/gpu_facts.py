@@ -42,9 +42,11 @@ options:
         description: What it is.
         type: str
         required: true
-        choices: [directory, file, keyring, module, package, python_environment, unit, user]
+        choices: [directory, file, hold, keyring, module, package, python_environment, source, trusted_key, unit, user]
       id:
-        description: Its absolute path, or its name for V(module), V(package), V(unit), and V(user).
+        description:
+          - Its absolute path, or its name for V(hold), V(module), V(package), V(unit), and V(user).
+          - For V(source) the beginning of its address, without the scheme; for V(trusted_key) a fingerprint.
         type: str
         required: true
   timeout:
@@ -128,7 +130,10 @@ def main() -> None:
                     "kind": {
                         "type": "str",
                         "required": True,
-                        "choices": ["directory", "file", "keyring", "module", "package", "python_environment", "unit", "user"],
+                        "choices": [
+                            "directory", "file", "hold", "keyring", "module", "package", "python_environment", "source", "trusted_key",
+                            "unit", "user",
+                        ],
                     },
                     "id": {"type": "str", "required": True},
                 },

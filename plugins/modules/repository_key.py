@@ -35,6 +35,9 @@ options:
     description: Where the key is written to.
     type: path
     required: true
+  proxy:
+    description: The proxy that O(url) is reached through.
+    type: str
   timeout:
     description: Seconds that the download may take.
     type: int
@@ -95,6 +98,7 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "fingerprint": {"type": "str", "required": True, "no_log": False},
             "dest": {"type": "path", "required": True},
+            "proxy": {"type": "str"},
             "timeout": {"type": "int", "default": 30},
         },
         supports_check_mode=True,
@@ -103,6 +107,8 @@ def main() -> None:
     found, readable = present(dest)
     if found == [wanted] and readable:
         module.exit_json(changed=False, fingerprints=found)
+    if module.params["proxy"]:
+        _download.through(module.params["proxy"])
     try:
         data = _download.key(module.params["url"], wanted, module.params["timeout"])
         if not module.check_mode:

@@ -15,7 +15,7 @@ VARIABLE = "gpu_stack_disruption"
 # What a holder belongs to, in the words of whoever runs it.
 WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
-UNSEEN = ("directory", "file", "keyring")
+UNSEEN = ("directory", "file", "hold", "keyring", "source", "trusted_key")
 RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 
@@ -49,7 +49,8 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     reload = other or other_flavour
     # The graphics console may hold nouveau, or its successor; only a reboot is sure to take it off the GPU.
     bound = any(rival["bound"] for rival in driver.get("rivals") or [])
-    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound) and differs)
+    waits = (driver.get("transaction") or {}).get("status") == "waiting_for_reboot"
+    reboot = bool(wanted and (driver.get("nouveau_loaded") or bound or waits) and differs)
     return {
         "reload": reload,
         "reboot": reboot,
@@ -59,20 +60,21 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     }
 
 
-def command(asked: dict[str, Any]) -> str:
+def command(asked: dict[str, Any], playbook: str = "gpu.fleet.site") -> str:
     """Return the command that makes a waiting change once nothing is in its way."""
     options = f"{asked['run_options']} " if asked["run_options"] else ""
-    return f"ansible-playbook gpu.fleet.site {options}--limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
+    return f"ansible-playbook {playbook} {options}--limit {asked['host'] or 'HOST'} -e {VARIABLE}=idle"
 
 
-def _item(component: str, role: str, reason: str, asked: dict[str, Any], held: list[str]) -> dict[str, Any]:
+def item(component: str, role: str, reason: str, asked: dict[str, Any], held: list[str], playbook: str = "gpu.fleet.site") -> dict[str, Any]:
+    """Return an entry of what waits for consent."""
     return {
         "component": component,
         "role": role,
         "reason": reason,
         "variable": VARIABLE,
         "value": {"seen": asked["disruption"], "needed": "idle", "holders": held},
-        "command": command(asked) + (" (once no process holds the GPUs)" if held else ""),
+        "command": command(asked, playbook) + (" (once no process holds the GPUs)" if held else ""),
     }
 
 
@@ -90,11 +92,11 @@ def driver_pending(asked: dict[str, Any], wanted: dict[str, Any], foreseen: dict
         reason = f"driver {wanted['version']} is wanted, which needs {cost}, and {VARIABLE} is {asked['disruption']}{drains}"
     else:
         return None
-    return _item("driver", "nvidia_driver", reason, asked, held)
+    return item("driver", "nvidia_driver", reason, asked, held)
 
 
 def pytorch_pending(asked: dict[str, Any], torch: dict[str, Any], present: str | None, foreseen: dict[str, Any]) -> dict[str, Any]:
     """Return why PyTorch must wait: the driver that carries it is itself waiting."""
     build = f"{torch['version']}+{torch['tag']}"
     reason = f"PyTorch {build} needs driver {torch['minimum_driver']} or newer, and {present or 'none'} stays until it may be changed"
-    return _item("pytorch", "conda_pytorch", reason, asked, foreseen["holders"])
+    return item("pytorch", "conda_pytorch", reason, asked, foreseen["holders"])

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+
 REPOSITORY = "/etc/yum.repos.d/gpu-fleet-nvidia.repo"
 KEYRING = "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpu-fleet-nvidia"
 LOCKS = "/etc/dnf/plugins/versionlock.list"
@@ -20,16 +22,36 @@ STREAM = f"/etc/dnf/modules.d/{MODULE}.module"
 # Lower counts first; 99 is that of a repository that says nothing.
 PRIORITY = 50
 LOCKS_HEADER = "# gpu.fleet keeps the locks of the packages that it manages, and all others as they are.\n"
+VENDOR = "https://developer.download.nvidia.com"
+FOLDER = "/compute/cuda/repos/"
 # What follows a package's name in a lock: epoch, version, and release with or without an architecture.
 EVR = re.compile(r"-(?:\d+:)?[^-]+-[^-]+$")
 
 
-def repository(base: str) -> str:
-    """Return the description of a repository whose packages and lists both have to be signed."""
-    return (
-        f"[gpu-fleet-nvidia]\nname=NVIDIA CUDA repository\nbaseurl={base}\nenabled=1\ngpgcheck=1\nrepo_gpgcheck=1\n"
-        f"gpgkey=file://{KEYRING}\npriority={PRIORITY}\n"
+def repository(
+    header: str, platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None, stream: str | None
+) -> dict[str, Any]:
+    """Return where the vendor's packages come from: {id, path, content, key_url, key_path, fingerprint, places, proxy, instead}, and the stream."""
+    base = f"{mirror or VENDOR}{FOLDER}{platform['directory']}/{platform['architecture']}/"
+    through = f"proxy={proxy}\n" if proxy else ""
+    # Both packages and lists have to be signed.
+    content = (
+        f"{header}[gpu-fleet-nvidia]\nname=NVIDIA CUDA repository\nbaseurl={base}\nenabled=1\ngpgcheck=1\nrepo_gpgcheck=1\n"
+        f"gpgkey=file://{KEYRING}\npriority={PRIORITY}\n{through}"
     )
+    return {
+        "id": "nvidia",
+        "path": REPOSITORY,
+        "content": content,
+        "key_url": base + platform["key_file"],
+        "key_path": KEYRING,
+        "fingerprint": fingerprint or platform["key_fingerprint"],
+        # rpm takes any number of descriptions of one repository; the locks hold whatever each of them offers.
+        "places": [],
+        "proxy": proxy,
+        "instead": "a mirror that is signed by a key of its own (gpu_stack_mirror and gpu_stack_mirror_key_fingerprint)",
+        **({"stream": stream} if stream else {}),
+    }
 
 
 def stream(platform: dict[str, Any], wanted: dict[str, Any]) -> str | None:
@@ -42,6 +64,17 @@ def stream_state(name: str) -> str:
     """Return what dnf itself writes when a stream is enabled and nothing is installed by profile; it may write the same again at any time."""
     module, _, chosen = name.partition(":")
     return f"[{module}]\nname={module}\nstream={chosen}\nprofiles=\nstate=enabled\n"
+
+
+def present(observed: dict[str, Any]) -> list[str]:
+    """Return the locks that a host has; raises Refusal where they are unknown, as the file that holds ours may hold others."""
+    found = (observed.get("updates") or {}).get("versionlock")
+    if found is None:
+        raise Refusal(
+            "driver.locks_unknown", f"{LOCKS} could not be observed, and it may hold locks that are somebody else's",
+            seen=None, variable="nvidia_driver_source", nearest="preinstalled",
+        )  # fmt: skip
+    return list(found)
 
 
 def locks(packages: dict[str, str], present: list[str], ours: set[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_owner, _driver_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import has_signed_module
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
@@ -19,8 +19,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import is_version
 
 VARIABLE = "gpu_stack_driver"
-SOURCE = "nvidia_driver_source"
-OURS = ("absent", "nvidia")
 
 
 def present_version(driver: dict[str, Any]) -> str | None:
@@ -57,60 +55,34 @@ def plan(
         handed = len(observed.get("gpus") or [])
         component["reasons"] = [f"{handed} GPUs are handed to virtual machines" if handed else "no NVIDIA GPU on the PCI bus", *others]
         return None, component
-    # Where our pins stand the driver is ours, whatever somebody has taken away of it since.
     pinned = ((observed.get("managed") or {}).get(f"file:{PIN}") or {}).get("state") == "file"
-    reason = _left_alone(asked, owner, present, pinned)
+    source = _driver_owner.source_of(asked, owner, pinned)
+    reason = _driver_owner.left_alone(asked, source, _owners(observed, owner, fabrics), driver, present, pinned)
     if reason is None and not asked["driver"]:
         if not present:
             _propose(catalog, platform, gpus, fabrics, today, observed)
         reason = f"{VARIABLE} is not set: what is there stays"
     if reason is not None:
-        component["reasons"] = [reason, *_disagreement(driver, observed), *others]
+        against = _driver_owner.against(catalog, asked, present, driver.get("flavour"), gpus, today)
+        component["reasons"] = [reason, *_disagreement(driver, observed), *against, *others]
         component["action"] = "adopt" if present else "none"
         return None, component
-    source = _source(asked)
     locked = lock.get(asked["driver"])
     if source == "distro":
         wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, fabrics, locked)
     else:
         working = _working(driver, observed) if owner == "nvidia" else None
         wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, fabrics, today, locked, working)
-        _secure_boot(catalog, platform, gpus, wanted, observed)
+    _secure_boot(catalog, platform, gpus, wanted, observed)
     component["reasons"] = [*wanted.pop("reasons"), *others]
     component["wanted"] = {**wanted, "source": source}
-    return wanted, component
+    return component["wanted"], component
 
 
-def _source(asked: dict[str, Any]) -> str:
-    return "distro" if asked["driver_source"] == "distro" else "nvidia"
-
-
-def _left_alone(asked: dict[str, Any], owner: str | None, present: str | None, pinned: bool) -> str | None:
-    """Return why the driver is not ours to touch, or None; raises Refusal where it cannot be what was asked for."""
-    if owner == "gpu-operator":
-        raise Refusal(
-            "driver.gpu_operator", "the driver of this node belongs to the GPU operator of its Kubernetes cluster",
-            seen=owner, allowed=list(OURS), variable="the group gpu_nodes", nearest="gpu_hold",
-        )  # fmt: skip
-    if asked["driver_source"] == "preinstalled":
-        return f"{SOURCE} is preinstalled" + ("" if present else ", but no driver is installed")
-    if owner is None:
-        if not asked["driver"]:
-            return "whose driver this is could not be observed"
-        raise Refusal(
-            "driver.owner_unknown", "the host's packages could not be read, so nothing can be said about whose driver is there",
-            seen=owner, allowed=list(OURS), variable=SOURCE, nearest="preinstalled",
-        )  # fmt: skip
-    ours = ("absent", _source(asked))
-    if owner not in ours and not (pinned and owner == "runfile"):
-        if "driver" not in asked["takeover"]:
-            return f"the driver belongs to {owner}; it is left as it is unless gpu_stack_takeover names driver"
-        if owner == "runfile":
-            raise Refusal(
-                "driver.takeover", "a driver of NVIDIA's runfile cannot be taken over by this release of the collection: run nvidia-uninstall first",
-                seen=owner, allowed=["distro", "nvidia"], variable="gpu_stack_takeover",
-            )  # fmt: skip
-    return None
+def _owners(observed: dict[str, Any], owner: str | None, fabrics: list[dict[str, Any]]) -> dict[str, str | None]:
+    """Return who owns the driver, and the fabric manager where the host needs one that has the driver's version."""
+    needed = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
+    return {"driver": owner, **({"fabric_manager": (observed.get("owners") or {}).get("fabric_manager")} if needed else {})}
 
 
 def _propose(

@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import branch, key
 
 PACKAGES = ("user_space", "kernel_open", "kernel_proprietary", "persistence")
+KERNELS = ("kernel_open", "kernel_proprietary")
 COMPANIONS = ("fabric_manager", "imex")
 Entry = dict[str, Any]
 
@@ -22,8 +23,10 @@ Entry = dict[str, Any]
 def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
     """Return name -> exact version of the packages of a driver in the distribution's archive; an empty version is the archive's own."""
     archive = catalog["distribution_drivers"][platform["id"]]
-    version = next(release["package_version"] for release in archive["releases"] if release["version"] == wanted["version"])
-    return {**dict.fromkeys(archive["packages"], version), **dict.fromkeys(archive["others"], "")}
+    pattern = archive.get("package_version", "").format(version=wanted["version"])
+    version = next((release["package_version"] for release in archive["releases"] if release["version"] == wanted["version"]), pattern)
+    names = [name.format(branch=wanted["branch"]) for name in (*archive["packages"], *archive.get(f"kernel_{wanted['flavour']}", ()))]
+    return {**dict.fromkeys(names, version), **dict.fromkeys(archive["others"], "")}
 
 
 def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:
@@ -34,6 +37,11 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     found = {name.format(branch=wanted["branch"]): version for name in names}
     others = [*platform.get("dkms_needs", ()), *platform.get("lock_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
+
+
+def closure(platform: dict[str, Any], packages: dict[str, str]) -> list[str]:
+    """Return the names of the packages that are held together: all but what the distribution alone answers for."""
+    return sorted(set(packages) - {*platform.get("dkms_needs", ()), *platform.get("lock_needs", ())})
 
 
 def companions(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:
@@ -67,10 +75,15 @@ def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
     """Return the names of all driver packages that a request could ask for on any platform; without a request there are none."""
     if asked is None:
         return set()
-    names: set[str] = {name for archive in catalog["distribution_drivers"].values() for name in archive["packages"]}
     # A lock may hold `auto` to any branch.
     named = [entry["branch"] for entry in catalog["driver_branches"] if entry["packaged"]]
     branches = [number for number in named if asked == "auto" or number == branch(asked)]
+    names: set[str] = {name for fabric in catalog["fabrics"] for name in fabric["packages"]}
+    for archive in catalog["distribution_drivers"].values():
+        names.update(archive["others"])
+        listed = [*archive["packages"], *(name for part in KERNELS for name in archive.get(part, ()))]
+        covered = [number for number in branches if number in archive["branches"]] if "branches" in archive else [0]
+        names.update(name.format(branch=number) for number in covered for name in listed)
     for field, rules in ((PACKAGES, catalog["driver_packages"]), (COMPANIONS, catalog["driver_companions"])):
         for rule in (rule for group in rules.values() for rule in group):
             low, high = rule["branches"]

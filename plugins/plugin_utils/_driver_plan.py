@@ -203,6 +203,32 @@ def _too_old(case: Case, asked: str, variable: str, allowed: list[str], nearest:
     )  # fmt: skip
 
 
+def _archived(archive: Entry, platform: dict[str, Any], wanted: str) -> str:
+    """Return the release of a distribution's archive that is meant.
+
+    An archive that moves with every security update is known by its branches alone; what it has on a day, only the host can tell.
+    """
+    known = [release["version"] for release in archive["releases"]]
+    version: str | None = next((version for version in known if wanted == "auto" or belongs(version, wanted)), None)
+    if version is not None:
+        return version
+    branches = [str(number) for number in archive.get("branches", ())]
+    if wanted.partition(".")[0] in branches or (wanted == "auto" and branches):
+        if len(key(wanted) if wanted != "auto" else ()) == 3:
+            return wanted
+        raise Refusal(
+            "driver.version_needed",
+            f"{VARIABLE} is {wanted!r}, and which release of it the archive of {platform['id']} has today is not known here; give the version "
+            "that apt-cache policy shows on the host",
+            seen=wanted, allowed="a version of three numbers", variable=VARIABLE, source=archive["source"],
+        )  # fmt: skip
+    allowed = known or branches
+    raise Refusal(
+        "driver.version_unknown", f"{VARIABLE} is {wanted!r}; the archive of {platform['id']} has {', '.join(allowed)}",
+        seen=wanted, allowed=allowed, variable=VARIABLE, source=archive["source"], nearest=known[0] if known else None,
+    )  # fmt: skip
+
+
 def choose_distribution(
     catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[Gpu], fabrics: list[Entry], locked: str | None = None
 ) -> dict[str, Any]:
@@ -219,14 +245,7 @@ def choose_distribution(
             "driver.fabric_manager", f"the host's GPUs are linked by switches, and the archive of {platform['id']} has no fabric manager for them",
             seen="distro", allowed=["nvidia"], variable="nvidia_driver_source", source=archive["source"], nearest="nvidia",
         )  # fmt: skip
-    known = [release["version"] for release in archive["releases"]]
-    wanted = locked or asked
-    version = next((version for version in known if wanted == "auto" or belongs(version, wanted)), None)
-    if version is None:
-        raise Refusal(
-            "driver.version_unknown", f"{VARIABLE} is {wanted!r}; the archive of {platform['id']} has {', '.join(known)}",
-            seen=wanted, allowed=known, variable=VARIABLE, source=archive["source"], nearest=known[0],
-        )  # fmt: skip
+    version = _archived(archive, platform, locked or asked)
     generations, order = generations_of(catalog, gpus), [entry["name"] for entry in catalog["architectures"]]
     flavour = next((flavour for flavour in flavours_of(gpus) if flavour in archive["flavours"]), None)
     entry = next((found for found in catalog["driver_branches"] if found["branch"] == branch(version)), None)

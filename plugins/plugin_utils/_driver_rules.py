@@ -15,24 +15,39 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu
 from ansible_collections.gpu.fleet.plugins.plugin_utils._versions import key
 
 Entry = dict[str, Any]
+# Of whose adapters they are; those of others say nothing about it.
+MELLANOX = "15b3"
 
 
 def fabrics_of(catalog: dict[str, Any], observed: dict[str, Any], gpus: list[Gpu]) -> list[Entry]:
     """Return what links the GPUs of a host, as far as the host has to do something for it.
 
-    Switches up to the fourth generation are on the PCI bus. Those of the fifth are not: a whole board of such GPUs has them. Fewer GPUs in a
-    virtual machine are a part of a board, whose fabric is led from outside.
+    Switches up to the fourth generation are on the PCI bus. Those of the fifth are not, but the network functions that lead them are, and say so.
+    Such GPUs of a physical host always have them; in a virtual machine whose adapters do not say, a whole board of GPUs counts, and fewer are a part
+    of a board, whose fabric is led from outside.
     """
     present = {gpu.fabric for gpu in gpus if gpu.fabric}
     devices = {gpu.device_id: gpu.fabric for gpu in gpus}
     counted = [devices.get(str(gpu.get("device_id")).lower()) for gpu in observed.get("gpus") or []]
-    virtual = (observed.get("host") or {}).get("virtualization")
+    virtual, leads = (observed.get("host") or {}).get("virtualization"), _leads(observed)
     found = []
     for entry in catalog["fabrics"] if gpus else ():
-        whole = entry["board"] is None or not virtual or counted.count(entry["name"]) >= entry["board"]
-        if (entry["name"] == "nvswitch" and observed.get("nvswitches")) or (entry["name"] != "nvswitch" and entry["name"] in present and whole):
+        if entry["name"] == "nvswitch":
+            here = bool(observed.get("nvswitches"))
+        elif entry["board"] is None:
+            here = entry["name"] in present
+        else:
+            known = not virtual or (leads is None and counted.count(entry["name"]) >= entry["board"])
+            here = bool(leads) or (entry["name"] in present and known)
+        if here:
             found.append(entry)
     return found
+
+
+def _leads(observed: dict[str, Any]) -> bool | None:
+    """Tell whether a host has the functions that lead NVSwitches of the fifth generation; None where its adapters do not say."""
+    said = [nic.get("nvlink_bridge") for nic in observed.get("nics") or [] if nic.get("vendor_id") == MELLANOX]
+    return True if True in said else None if None in said or not said else False
 
 
 def drives(order: list[str], entry: Entry, generations: list[str]) -> bool:
@@ -65,3 +80,11 @@ def has_signed_module(catalog: dict[str, Any], platform: dict[str, Any], branch:
     return any(
         platform["id"] in entry["platforms"] and branch in entry["branches"] and entry["flavour"] in flavours for entry in catalog["signed_modules"]
     )
+
+
+def weak_key(catalog: dict[str, Any], verifier: str | None, fingerprint: str, today: str) -> Entry | None:
+    """repository.key_refused: return what is known of a key that the host's own verifier takes no signature of, or None."""
+    for entry in catalog["weak_keys"]:
+        if entry["key_fingerprint"] == fingerprint and entry["verifier"] == verifier and entry["since"] <= today:
+            return dict(entry)
+    return None

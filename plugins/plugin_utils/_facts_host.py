@@ -24,6 +24,7 @@ FIELDS: tuple[tuple[str, str, str], ...] = (
     ("host.python", "str", "version of the interpreter that Ansible uses"),
     ("host.virtualization", "str, null", "container manager or hypervisor; null on bare metal"),
     ("host.secure_boot", "bool, null", "from the firmware; false without EFI"),
+    ("host.signature_verifier", "str, null", "what apt checks repositories with: `sqv`, `gpgv`; null without apt"),
     ("host.init", "str, null", "`systemd` when it runs"),
     ("managed.<id>", "null", "not known; else the fields of the kind, below"),
     ("record", "null", "this node was never verified; else the last `verification.json` of this node"),

@@ -12,8 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _driver_packages
-from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _dnf_plan, _driver_packages
 
 Item = dict[str, Any]
 
@@ -22,16 +21,13 @@ LIMITS = "/etc/security/limits.d/90-gpu-fleet.conf"
 MANAGER_LIMITS = "/etc/systemd/system.conf.d/90-gpu-fleet.conf"
 USER_LIMITS = "/etc/systemd/user.conf.d/90-gpu-fleet.conf"
 LOGIND = "/etc/systemd/logind.conf.d/90-gpu-fleet.conf"
-SOURCES = "/etc/apt/sources.list.d/gpu-fleet-nvidia.sources"
-KEYRING = "/etc/apt/keyrings/gpu-fleet-nvidia.asc"
-PIN = "/etc/apt/preferences.d/gpu-fleet-nvidia.pref"
 NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
 NCCL = "/etc/nccl.conf"
+PIN = _apt_plan.PIN
 PERSISTENCE_UNIT = "nvidia-persistenced.service"
 FABRIC_UNIT = "nvidia-fabricmanager.service"
 MODULE = "nvidia"
 HEADER = "# Managed by gpu.fleet: changes made here are undone.\n"
-VENDOR = "https://developer.download.nvidia.com"
 
 
 def identity(item: Item) -> str:
@@ -44,6 +40,11 @@ def file(role: str, path: str, content: str) -> Item:
     digest = hashlib.sha256(content.encode()).hexdigest()
     desired = {"state": "file", "sha256": digest, "mode": "0644", "owner": "root", "group": "root", "content": content}
     return {"role": role, "kind": "file", "id": path, "desired": desired}
+
+
+def no_file(role: str, path: str) -> Item:
+    """Return that there is nothing at a path that only we write to."""
+    return {"role": role, "kind": "file", "id": path, "desired": {"state": "absent"}}
 
 
 def baseline(asked: dict[str, Any]) -> list[Item]:
@@ -69,46 +70,46 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
     ]
 
 
-def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return where the vendor's packages come from: {id, path, content, key_url, key_path, fingerprint}, and for dnf the stream."""
-    base = f"{mirror or VENDOR}/compute/cuda/repos/{platform['directory']}/{platform['architecture']}/"
-    key = {"id": "nvidia", "key_url": base + platform["key_file"], "fingerprint": fingerprint or platform["key_fingerprint"]}
+def repository(
+    platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """Return where the vendor's packages come from."""
     if platform["package_manager"] == "dnf":
-        stream = _dnf_plan.stream(platform, wanted)
-        content = HEADER + _dnf_plan.repository(base)
-        return {**key, "path": _dnf_plan.REPOSITORY, "content": content, "key_path": _dnf_plan.KEYRING, **({"stream": stream} if stream else {})}
-    architecture = {"x86_64": "amd64", "sbsa": "arm64"}[platform["architecture"]]
-    content = f"{HEADER}Types: deb\nURIs: {base}\nSuites: /\nArchitectures: {architecture}\nSigned-By: {KEYRING}\n"
-    return {**key, "path": SOURCES, "content": content, "key_path": KEYRING}
+        return _dnf_plan.repository(HEADER, platform, mirror, fingerprint, proxy, _dnf_plan.stream(platform, wanted))
+    return _apt_plan.repository(HEADER, platform, mirror, fingerprint, proxy)
 
 
-def pin(packages: dict[str, str]) -> str:
-    """Return apt preferences that hold every package at its exact version, whatever any repository offers."""
-    versions: dict[str, list[str]] = {}
-    for name, version in packages.items():
-        versions.setdefault(version, []).append(name)
-    blocks = [f"Package: {' '.join(sorted(names))}\nPin: version {version}\nPin-Priority: 1001\n" for version, names in sorted(versions.items())]
-    return HEADER + "\n".join(blocks)
+def _for_apt(role: str, catalog: dict[str, Any], packages: dict[str, str], closure: list[str], source: dict[str, Any] | None) -> list[Item]:
+    """Return what apt is told of the driver beside where its packages are."""
+    items: list[Item] = []
+    if source:
+        items += _apt_plan.sources(role, catalog, source)
+        through = _apt_plan.proxy(HEADER, source)
+        items.append(file(role, _apt_plan.PROXY, through) if through else no_file(role, _apt_plan.PROXY))
+    items += [file(role, PIN, _apt_plan.pin(HEADER, packages)), file(role, _apt_plan.FENCE, _apt_plan.fence(HEADER, closure))]
+    return items + _apt_plan.holds(role, closure)
 
 
-def fence(catalog: dict[str, Any], platform: dict[str, Any], packages: dict[str, str], observed: dict[str, Any]) -> tuple[str, str]:
-    """Return path and content of the file that holds every package at its version; dnf has one such file, which is others' too."""
-    exact = {name: version for name, version in packages.items() if version}
-    if platform["package_manager"] != "dnf":
-        return PIN, pin(exact)
-    present = (observed.get("updates") or {}).get("versionlock")
-    if present is None:
-        raise Refusal(
-            "driver.locks_unknown", f"{_dnf_plan.LOCKS} could not be observed, and it may hold locks that are somebody else's",
-            seen=None, variable="nvidia_driver_source", nearest="preinstalled",
-        )  # fmt: skip
-    return _dnf_plan.LOCKS, _dnf_plan.locks(exact, present, _driver_packages.every_package(catalog, "auto"))
+def _for_dnf(role: str, catalog: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, observed: dict[str, Any]) -> list[Item]:
+    """Return what dnf is told of the driver beside where its packages are; its locks bind automatic upgrades too."""
+    items: list[Item] = []
+    if source and source.get("stream"):
+        items.append(file(role, _dnf_plan.STREAM, _dnf_plan.stream_state(source["stream"])))
+    locks = _dnf_plan.locks(packages, _dnf_plan.present(observed), _driver_packages.every_package(catalog, "auto"))
+    return [*items, file(role, _dnf_plan.LOCKS, locks)]
 
 
 def driver(
-    wanted: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, fabric_manager: bool, fence: tuple[str, str]
+    catalog: dict[str, Any],
+    platform: dict[str, Any],
+    wanted: dict[str, Any],
+    packages: dict[str, str],
+    closure: list[str],
+    source: dict[str, Any] | None,
+    fabric_manager: bool,
+    observed: dict[str, Any],
 ) -> list[Item]:
-    """Return the driver: where it comes from, its packages and pins, the loaded module, and its services."""
+    """Return the driver: where it comes from, its packages and what keeps them, the loaded module, and its services."""
     role = "nvidia_driver"
     exact = {name: version for name, version in packages.items() if version}
     items: list[Item] = []
@@ -116,12 +117,9 @@ def driver(
         key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
         items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
         items.append(file(role, source["path"], source["content"]))
-        if source.get("stream"):
-            items.append(file(role, _dnf_plan.STREAM, _dnf_plan.stream_state(source["stream"])))
-    items += [
-        file(role, *fence),
-        file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"),
-    ]
+    by_dnf = platform["package_manager"] == "dnf"
+    items += _for_dnf(role, catalog, exact, source, observed) if by_dnf else _for_apt(role, catalog, exact, closure, source)
+    items.append(file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"))
     items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
     items.append({"role": role, "kind": "module", "id": MODULE, "desired": {"version": wanted["version"]}})
     units = [PERSISTENCE_UNIT, *([FABRIC_UNIT] if fabric_manager else [])]
@@ -143,12 +141,16 @@ def nccl(variables: dict[str, str]) -> list[Item]:
 
 def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, str]]:
     """Return {kind, id} of everything that this request could manage on any platform."""
-    ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", KEYRING), ("module", MODULE)]
+    ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", _apt_plan.KEYRING), ("module", MODULE)]
+    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, NOUVEAU, NCCL)]
+    ids += [("file", path) for path in (_apt_plan.SOURCES, _apt_plan.PROXY, PIN, _apt_plan.FENCE)]
     ids += [("keyring", _dnf_plan.KEYRING), *(("file", path) for path in (_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS))]
-    ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, SOURCES, PIN, NOUVEAU, NCCL)]
+    ids += [("source", name) for name in _apt_plan.places(asked["mirror"])]
+    ids += [("trusted_key", key) for key in _apt_plan.keys(catalog, asked["mirror_key_fingerprint"])]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
-    ids += [("package", name) for name in sorted(_driver_packages.every_package(catalog, asked["driver"]))]
+    names = sorted(_driver_packages.every_package(catalog, asked["driver"]))
+    ids += [(kind, name) for kind in ("package", "hold") for name in names]
     return [{"kind": kind, "id": name} for kind, name in ids]
 
 

@@ -147,10 +147,11 @@ def _cuda_build(
     if tag:
         return tag, []
     # A driver older than a build's CUDA runs it with limits; a build that the driver knows all of is better.
+    # The driver's version stands in its own component: another one that carries the same build is no other plan of PyTorch's.
     full = next((build for build in running if carries(driver, build["full_driver"])), None)
     if full:
-        return full["tag"], [f"build {full['tag']}: driver {driver} knows all of CUDA {full['cuda']}"]
-    return running[0]["tag"], [f"build {running[0]['tag']}: driver {driver} runs CUDA {running[0]['cuda']} by minor-version compatibility"]
+        return full["tag"], [f"build {full['tag']}: the driver knows all of CUDA {full['cuda']}"]
+    return running[0]["tag"], [f"build {running[0]['tag']}: the driver runs CUDA {running[0]['cuda']} by minor-version compatibility"]
 
 
 def _nearest(catalog: dict[str, Any], gpus: list[Gpu], driver: str | None, architecture: str) -> str:

@@ -17,12 +17,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._values import flag, mapping, names, number, one_of, shown, text
 
 DISRUPTIONS = ("never", "idle", "drain")
-SOURCES = ("auto", "nvidia", "distro", "preinstalled")
+SOURCES = ("auto", "nvidia", "distro", "runfile", "preinstalled")
 COMPONENTS = ("driver", "cuda", "cudnn", "container_toolkit", "pytorch", "nccl", "rdma", "dcgm")
+MANAGED = ("driver", "pytorch", "nccl")
 
 # What goes into files that root reads, or onto command lines, is plain: no blanks, quotes, or control characters.
 # A URL with a password in it would end up in files and logs that everybody can read.
 URL = re.compile(r"(https?|file)://[A-Za-z0-9._~:/%+\-\[\]{}]+")
+PROXY = re.compile(r"https?://[A-Za-z0-9._\-\[\]:]+/?")
 # A folder of its own, which may be emptied and filled: two steps deep at least, no way up, and none that the system lives in.
 PREFIX = re.compile(r"(?!/(usr|var)/[^/]+$|/(bin|boot|dev|etc|lib[^/]*|proc|run|sbin|sys)/)(/(?!\.)[A-Za-z0-9._+\-]+){2,}")
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
@@ -47,6 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "takeover": [],
     "mirror": None,
     "mirror_key_fingerprint": None,
+    "proxy": None,
     "pytorch_prefix": "/opt/gpu_fleet/pytorch",
     "python": "/usr/bin/python3",
     "wheel_index": "https://download.pytorch.org/whl/{tag}",
@@ -67,6 +70,7 @@ PATTERNS: dict[str, tuple[re.Pattern[str], str, str]] = {
     "pytorch": (PYTORCH, "gpu_stack_pytorch", 'a version, with the build after "+" if need be: "2.14", "2.14.1+cu130", "2.14+cpu"'),
     "mirror": (URL, "gpu_stack_mirror", "an http, https or file URL without blanks, quotes and passwords (those belong into apt_auth.conf)"),
     "mirror_key_fingerprint": (FINGERPRINT, "gpu_stack_mirror_key_fingerprint", "40 hexadecimal digits"),
+    "proxy": (PROXY, "gpu_stack_proxy", "an http URL of host and port, such as http://proxy.example:3128, without blanks, quotes and passwords"),
     "pytorch_prefix": (PREFIX, "conda_pytorch_prefix", "the plain path of a folder of its own, such as /opt/gpu_fleet/pytorch"),
     "python": (INTERPRETER, "conda_pytorch_python", "the path of a Python interpreter, such as /usr/bin/python3.11"),
     "wheel_index": (URL, "conda_pytorch_wheel_index", "an http, https or file URL, with {tag} where the build's tag goes"),
@@ -100,16 +104,9 @@ def normalize(request: Any) -> dict[str, Any]:
             f"gpu_stack_cuda is {asked['cuda']!r}; this release of the collection installs no CUDA toolkit, and PyTorch brings its own CUDA",
             seen=shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
         )  # fmt: skip
-    if asked["driver_source"] == "runfile":
-        raise Refusal(
-            "driver.source",
-            "nvidia_driver_source is 'runfile', and this release of the collection installs no driver from a runfile; "
-            "nvidia takes it from NVIDIA's repository, distro from the distribution's archive, and preinstalled leaves what is there",
-            seen="runfile", allowed=list(SOURCES), variable="nvidia_driver_source", nearest="nvidia",
-        )  # fmt: skip
     asked["driver_source"] = one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
     asked["disruption"] = one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
-    asked["takeover"] = names(asked["takeover"], "gpu_stack_takeover", COMPONENTS)
+    asked["takeover"] = _takeover(asked["takeover"])
     if asked["mirror"]:
         asked["mirror"] = asked["mirror"].rstrip("/")
     if asked["mirror_key_fingerprint"]:
@@ -122,6 +119,20 @@ def normalize(request: Any) -> dict[str, Any]:
     asked["relock"] = flag(asked["relock"], "gpu_stack_relock")
     asked["settings"] = _settings.check(asked["settings"], asked["verification_members"])
     return asked
+
+
+def _takeover(value: Any) -> list[str]:
+    """Return the components that may be taken over; one that this release does not manage would stay with its owner after all."""
+    named = names(value, "gpu_stack_takeover", COMPONENTS)
+    unmanaged = [name for name in named if name not in MANAGED]
+    if unmanaged:
+        raise Refusal(
+            "takeover.unmanaged",
+            f"gpu_stack_takeover names {', '.join(unmanaged)}, which this release of the collection leaves to whoever installed it; "
+            f"it manages {', '.join(MANAGED)}",
+            seen=unmanaged, allowed=list(MANAGED), variable="gpu_stack_takeover", nearest=[name for name in named if name in MANAGED],
+        )  # fmt: skip
+    return named
 
 
 def _fabric(value: Any) -> dict[str, Any]:

@@ -13,14 +13,16 @@ import re
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import (
+    _components,
     _consent,
+    _driver_change,
     _driver_component,
     _driver_packages,
     _managed_plan,
     _nccl_policy,
     _pytorch_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import fabrics_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import fabrics_of, weak_key
 from ansible_collections.gpu.fleet.plugins.plugin_utils._due import verification
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import is_ours, kinds
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platform import find_platform
@@ -89,9 +91,13 @@ def _plan(
     fabrics = fabrics_of(catalog, observed, gpus)
     wanted, driver = _driver_component.plan(catalog, asked, lock["driver"], platform, observed, gpus, fabrics, today)
     packages, lockstep, source = _packages(catalog, asked, platform, wanted, fabrics)
+    if source:
+        _trusted(catalog, observed, source, today)
+    closure = _driver_packages.closure(platform, packages)
     will_run = wanted["version"] if wanted else driver["present"]
     torch = None
-    if asked["pytorch"]:
+    theirs = _components.environment(asked, observed)
+    if asked["pytorch"] and not theirs:
         python = _pytorch_plan.python_of(asked, observed)
         locked = lock["pytorch"].get(asked["pytorch"])
         torch = _pytorch_plan.choose(catalog, asked["pytorch"], python, gpus, will_run, locked, platform["architecture"])
@@ -99,17 +105,21 @@ def _plan(
 
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
-        fence = _managed_plan.fence(catalog, platform, packages, observed)
-        managed += _managed_plan.driver(wanted, packages, source, any("fabric_manager" in fabric["companions"] for fabric in fabrics), fence)
+        fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
+        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager, observed)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
     differs = _managed_plan.differing(managed, observed.get("managed") or {})
 
+    if wanted and _driver_change.unfinished(observed):
+        differs.setdefault("nvidia_driver", []).append(_driver_change.UNFINISHED_ID)
     changed = differs.get("nvidia_driver", [])
+    driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, units)
-    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs)
+    change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
+    pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}
     if "nvidia_driver" in held_back:
         will_run = driver["present"]
@@ -122,14 +132,17 @@ def _plan(
         "components": {
             "baseline": _settings(asked["baseline"], "node_baseline" in differs, []),
             "driver": driver,
-            "pytorch": _pytorch(asked, observed, torch, "conda_pytorch" in differs),
+            "fabric_manager": _components.fabric_manager(observed, fabrics, wanted, driver, changed),
+            "pytorch": _components.pytorch(asked, observed, torch, theirs if asked["pytorch"] else None, "conda_pytorch" in differs),
             "nccl": {**nccl, **({"action": "change" if nccl["present"] else "install"} if "nccl_tuning" in differs else {})},
+            **_components.left(observed),
         },
         "packages": {"nvidia_driver": packages} if wanted else {},
-        "closure": sorted(packages),
+        "closure": closure,
         "repositories": [source] if source else [],
         "lockstep": lockstep,
         "consequences": foreseen,
+        "transaction": change,
         "managed": managed,
         "differs": differs,
         "todo": [role for role in ROLES if role in ready],
@@ -147,11 +160,24 @@ def _packages(
     """Return the driver's packages, those of them that are bound to its version from outside, and the repository that has to be set up for them."""
     if wanted is None:
         return {}, {}, None
-    if asked["driver_source"] == "distro":
+    if wanted["source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], wanted)
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"], wanted)
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
+
+
+def _trusted(catalog: dict[str, Any], observed: dict[str, Any], source: dict[str, Any], today: str) -> None:
+    """Refuse a repository that the host's own verifier would call unsigned: every later run of apt on it would fail."""
+    weak = weak_key(catalog, (observed.get("host") or {}).get("signature_verifier"), source["fingerprint"], today)
+    if weak:
+        raise Refusal(
+            "repository.key_refused",
+            f"the host's apt verifies with {weak['verifier']}, which takes nothing that {source['key_url']} signed since {weak['since']}: "
+            f"{weak['reason']}",
+            seen=source["fingerprint"], allowed="a mirror that is signed with another key", variable="gpu_stack_mirror_key_fingerprint",
+            source=weak["source"],
+        )  # fmt: skip
 
 
 def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, Any], has_gpus: bool) -> tuple[dict[str, Any], dict[str, str]]:
@@ -160,6 +186,7 @@ def _nccl(catalog: dict[str, Any], asked: dict[str, Any], observed: dict[str, An
     wanted = _nccl_policy.variables(observed, asked["nccl"], catalog["nccl_policy"]) if has_gpus else {}
     component = _settings(wanted, False, [] if has_gpus else ["NCCL is for hosts with GPUs"])
     component["present"] = bool(text)
+    component["owner"] = "absent" if not text else "gpu.fleet" if _managed_plan.HEADER in text else "site"
     if _nccl_policy.foreign(text, _managed_plan.HEADER) and "nccl" not in asked["takeover"]:
         bad = _nccl_policy.leftovers(text, catalog["nccl_policy"])
         component["action"] = "adopt"
@@ -179,6 +206,7 @@ def _pending(
     torch: dict[str, Any] | None,
     foreseen: dict[str, Any],
     differs: dict[str, list[str]],
+    told: list[str],
 ) -> list[dict[str, Any]]:
     """Return what waits for consent: the driver, and a PyTorch that the present driver does not carry."""
     if not wanted or "nvidia_driver" not in differs:
@@ -186,6 +214,7 @@ def _pending(
     waits = _consent.driver_pending(asked, wanted, foreseen, differs["nvidia_driver"])
     if waits is None:
         return []
+    waits["reason"] = "; ".join([waits["reason"], *told])
     if torch is None or "conda_pytorch" not in differs or _pytorch_plan.carries(present, torch["minimum_driver"]):
         return [waits]
     return [waits, _consent.pytorch_pending(asked, torch, present, foreseen)]
@@ -193,16 +222,6 @@ def _pending(
 
 def _settings(wanted: Any, differs: bool, reasons: list[str]) -> dict[str, Any]:
     return {"wanted": wanted or None, "present": None, "action": "change" if differs else "none", "reasons": reasons}
-
-
-def _pytorch(asked: dict[str, Any], observed: dict[str, Any], torch: dict[str, Any] | None, differs: bool) -> dict[str, Any]:
-    present = next((found["torch"] for found in observed.get("pytorch") or [] if found["path"] == asked["pytorch_prefix"]), None)
-    return {
-        "wanted": {name: value for name, value in torch.items() if name != "reasons"} if torch else None,
-        "present": present,
-        "action": ("change" if present else "install") if differs else "none",
-        "reasons": torch["reasons"] if torch else ["gpu_stack_pytorch is not set"],
-    }
 
 
 def _lock(asked: dict[str, Any], wanted: dict[str, Any] | None, torch: dict[str, Any] | None) -> dict[str, dict[str, str]]:

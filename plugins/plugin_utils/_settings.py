@@ -29,8 +29,8 @@ RANGES = {
 }
 FLAGS = ("gpu_stack_pending_ok", "verification_force")
 SIZES, MOST_SIZES, LARGEST_MIB = "verification_sizes_mib", 64, 65536
-GROUP = "verification_group"
-NAMES = (*RANGES, *FLAGS, SIZES, GROUP)
+GROUP, LOCK_FILE = "verification_group", "gpu_stack_lock_file"
+NAMES = (*RANGES, *FLAGS, SIZES, GROUP, LOCK_FILE)
 
 
 def check(given: Any, members: Any) -> dict[str, Any]:
@@ -49,12 +49,23 @@ def check(given: Any, members: Any) -> dict[str, Any]:
             settings[name] = flag(value, name)
         elif name == SIZES:
             settings[name] = _sizes(value)
+        elif name == LOCK_FILE:
+            settings[name] = _path(value)
         elif not isinstance(value, str) or not members:
             raise Refusal(
                 "request.group", f"{GROUP} is {value!r}, which is no group that has a host; give the name of one",
                 seen=shown(value), allowed="a group of the inventory that has a host", variable=GROUP,
             )  # fmt: skip
     return settings
+
+
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not value.endswith((".yml", ".yaml")):
+        raise Refusal(
+            "request.form", f"{LOCK_FILE} is {value!r}; give the path of a YAML file on the controller",
+            seen=shown(value), allowed="a path that ends with .yml", variable=LOCK_FILE,
+        )  # fmt: skip
+    return value
 
 
 def _sizes(value: Any) -> list[float]:

@@ -19,8 +19,9 @@ HOSTS = ("n1", "n2")
 def change_set(outcome: Outcome) -> dict[str, dict[str, list[Any]]]:
     """Return per host the packages and the files that a run changed, or said it would change."""
     found: dict[str, dict[str, list[Any]]] = {host: {"packages": [], "files": []} for host in HOSTS}
-    for host, result in outcome.results("apt_packages"):
-        found[host]["packages"] += [(c["name"], c["from"], c["to"]) for c in result.get("changes", [])]
+    for module in ("apt_packages", "driver_transaction"):
+        for host, result in outcome.results(module):
+            found[host]["packages"] += [(c["name"], c["from"], c["to"]) for c in result.get("changes", [])]
     for host, result in outcome.results("managed_files"):
         found[host]["files"] += result.get("changes", [])
     for kinds in found.values():

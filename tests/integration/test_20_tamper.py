@@ -19,6 +19,11 @@ TAMPER = {
     "file": "printf '\\n# changed\\n' >> {id}",
     "directory": "chmod 0700 {id}",
     "keyring": "rm {id}",
+    "hold": "apt-mark unhold {id}",
+    # Another entry for the same place, under another key: apt refuses everything until one of them is gone.
+    "source": "echo 'deb [signed-by=/usr/share/keyrings/other.gpg] http://{id}debian12/x86_64/ /' >> /etc/apt/sources.list.d/again.list",
+    # A key cannot be made from its fingerprint; test_35_upgrades.py has one.
+    "trusted_key": "false {id}",
     "package": "dpkg --force-all --remove {id}",
     "unit": "systemctl disable --now {id}",
     # What uses the module goes first, as with a real one.
@@ -29,7 +34,12 @@ TAMPER = {
     "link": "ln -sfn /nonexistent {id}",
 }
 # Each batch is one run of site.yml; things that undo each other's damage stand apart.
-BATCHES: tuple[tuple[str, ...], ...] = (("file", "directory", "keyring", "user", "link", "unit"), ("python_environment", "module"), ("package",))
+BATCHES: tuple[tuple[str, ...], ...] = (
+    ("source", "trusted_key"),
+    ("file", "directory", "keyring", "user", "link", "unit", "hold"),
+    ("python_environment", "module"),
+    ("package",),
+)
 
 
 def differs(outcome: Outcome) -> list[str]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lab import faults, hardware, inventory
+from lab import faults, hardware, inventory, looks
 from lab.client import Lab
 from lab.images import IMAGES
 from lab.paths import MOST_HOSTS, LabError, default_name
@@ -71,6 +71,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("target", metavar="HOST")
     made.add_argument("kind", metavar="KIND", nargs="?")
     made.add_argument("args", nargs="*", metavar="ARG")
+    made = command(
+        "look", look, "put on a host what somebody else would have left there", epilog=looks.overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    made.add_argument("host", metavar="HOST")
+    made.add_argument("look", choices=sorted(looks.LOOKS), metavar="LOOK")
     made = command("save", save, "halt a host, keep what it wrote as a layer for other hosts (lab up --host), and start it again")
     made.add_argument("host", metavar="HOST")
     made.add_argument("layer", metavar="LAYER")
@@ -132,6 +138,11 @@ def fault(lab: Lab, options: argparse.Namespace) -> None:
     if options.kind is None:
         raise LabError(f"name what it hits and what happens: lab fault HOST KIND, of a host {', '.join(faults.FAULTS)}; more: lab fault --help")
     lab.fault(options.target, options.kind, *options.args)
+
+
+def look(lab: Lab, options: argparse.Namespace) -> None:
+    """Give a host a look."""
+    looks.wear(lab, options.host, options.look)
 
 
 def save(lab: Lab, options: argparse.Namespace) -> None:

@@ -129,7 +129,7 @@ def test_what_the_request_reads_is_declared() -> None:
 
 # The option's type -> a value that is not of it.
 WRONG = {"str": {"a": 1}, "list": {"a": 1}, "dict": "x", "bool": "perhaps", "int": "soon"}
-SETTINGS = ("gpu_stack_pending_ok", "gpu_stack_reboot_timeout")
+SETTINGS = ("gpu_stack_lock_file", "gpu_stack_pending_ok", "gpu_stack_reboot_timeout")
 
 
 @pytest.mark.parametrize("name", sorted(specs("gpu_stack")))

@@ -126,8 +126,35 @@ def test_other_kinds(tree: Tree, kind: str, name: str, expected: object) -> None
     assert states(tree, kind, name) == expected
 
 
+def test_holds() -> None:
+    states_of = {"held": ("1", True, "installed"), "free": ("1", False, "installed"), "gone": (None, True, "unpacked")}
+    packages = {name: Package(*state, "") for name, state in states_of.items()}
+    assert [_managed.hold_state(packages, name)["held"] for name in ("held", "free", "gone", "none")] == [True, False, False, False]
+
+
+def test_sources_and_the_keys_that_are_trusted_for_all_of_them(tree: Tree) -> None:
+    place = "developer.download.nvidia.com/compute/cuda/repos/"
+    assert states(tree, "source", place) == {"files": []}
+    tree.file("/etc/apt/sources.list", f"deb https://{place}debian12/x86_64 /\n")
+    tree.file("/etc/apt/sources.list.d/a.sources", f"Types: deb\nURIs: http://{place}debian12/x86_64/\nSuites: /\n")
+    tree.file("/etc/apt/sources.list.d/b.list", "deb http://archive.example/debian bookworm main\n")
+    tree.file("/etc/apt/sources.list.d/c.list.save", f"deb http://{place}debian12/x86_64/ /\n")
+    assert states(tree, "source", place) == {"files": ["/etc/apt/sources.list", "/etc/apt/sources.list.d/a.sources"]}
+    assert states(tree, "source", "mirror.example/compute/cuda/repos/") == {"files": []}
+    tree.file("/etc/apt/trusted.gpg", BINARY)
+    tree.file("/etc/apt/trusted.gpg.d/a.asc", ARMORED)
+    tree.file("/etc/apt/trusted.gpg.d/a.asc~", ARMORED)
+    tree.file("/etc/apt/trusted.gpg.d/b.gpg", b"")
+    assert states(tree, "trusted_key", FINGERPRINTS[1]) == {
+        "state": "trusted",
+        "files": ["/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/a.asc"],
+    }
+    assert states(tree, "trusted_key", "AB" * 20) == {"state": "absent", "files": []}
+
+
 def test_unknown_is_null_and_not_absent(tree: Tree) -> None:
     assert states(tree, "package", "bash", packages=None) is None
+    assert states(tree, "hold", "bash", packages=None) is None
     assert states(tree, "unit", "a.service", units=None) is None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _apt_sources, _dkms, _download
 from ansible_collections.gpu.fleet.plugins.modules import apt_packages
 from fixtures.module_run import ModuleRun
 
@@ -122,6 +122,9 @@ def change(name: str, old: str | None, new: str | None) -> dict[str, Any]:
         pytest.param([change("linux-modules-6.8.0-1-generic", None, "6")], [], "kernel packages", id="a kernel's modules"),
         pytest.param([change("linux-headers-6.1.0-50-amd64", None, "6")], [], None, id="headers are no kernel"),
         pytest.param([change("linux-image-asked", None, "6")], [], None, id="a kernel that was asked for"),
+        pytest.param([{**change("libcuda1", "1", "2"), "held": True}], [], None, id="one on hold that was asked for"),
+        pytest.param([{**change("slurmd", "1", "2"), "held": True}], [], "would change slurmd, which are on hold", id="one on hold"),
+        pytest.param([{**change("old", "1", None), "held": True}], ["old"], None, id="the removal of one on hold, where that is allowed"),
     ],
 )
 def test_what_is_refused(machine: Machine, changes: list[dict[str, Any]], may_remove: list[str], refusal: str | None) -> None:
@@ -193,6 +196,11 @@ def test_an_install_that_only_said_it_worked(run: ModuleRun, machine: Machine) -
     assert "not installed as asked: nvidia-driver-cuda" in result["msg"]
 
 
+def test_what_is_on_hold_is_known(run: ModuleRun, machine: Machine) -> None:
+    (machine.folder / "installed").write_text("libcuda1\t535.309.01-1\tinstalled\thold\n")
+    assert [entry.get("held") for entry in run(packages=WANTED)["changes"]] == [True, None]
+
+
 def test_apts_own_words_are_passed_on(run: ModuleRun, machine: Machine) -> None:
     machine.program("apt-get", "echo Hit:1 http://site; echo 'E: The repository is not signed.'; exit 100")
     result = run(packages=WANTED)
@@ -212,7 +220,7 @@ def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     (folder / "distribution.sources").write_text("Types: deb\n")
     (folder / "vendor.sources").write_text("an earlier one\n")
-    monkeypatch.setattr(_apt, "LISTS", str(folder))
+    monkeypatch.setattr(_apt_private, "LISTS", str(folder))
     return folder
 
 
@@ -237,6 +245,23 @@ def test_check_mode_asks_a_private_root(run: ModuleRun, machine: Machine, lists:
     assert list(tmp_path.glob("gpu-fleet-apt-*")) == []
     assert (lists / "vendor.sources").read_text() == "an earlier one\n"
     assert _apt.missing(WANTED) == ["libcuda1", "nvidia-driver-cuda"]
+
+
+def test_the_hosts_other_entries_for_the_repository_are_left_out(
+    run: ModuleRun, machine: Machine, lists: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two entries with different keys would make apt refuse everything; by the time of the real run they are gone."""
+    monkeypatch.setattr(_download, "key", lambda _url, _fingerprint, _seconds: b"the key")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (lists / "cuda.list").write_text("deb [signed-by=/usr/share/keyrings/cuda.gpg] http://site/repos/debian12/ /\n# theirs\n")
+    main = tmp_path / "sources.list"
+    main.write_text("deb http://site/repos/debian12 /\ndeb http://other/ /\n")
+    monkeypatch.setattr(_apt_sources, "FILE", str(main))
+    machine.program("apt-get", f'case "$*" in *--simulate*) cp -r {tmp_path}/gpu-fleet-apt-* {tmp_path}/kept;; esac')
+    run(check=True, packages=WANTED, repository={**REPOSITORY, "path": f"{lists}/vendor.sources", "places": ["site/repos/"]})
+    kept = tmp_path / "kept"
+    assert (kept / "sources" / "cuda.list").read_text() == "# theirs\n"
+    assert (kept / "sources.list").read_text() == "deb http://other/ /\n"
 
 
 def test_a_key_that_is_not_the_vendors_ends_check_mode(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _download
 from ansible_collections.gpu.fleet.plugins.modules import apt_repository_info
 from fixtures.module_run import ModuleRun
 
@@ -31,9 +31,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[st
     def run(words: list[str], _seconds: int) -> tuple[int, str]:
         parts = next(word.partition("=")[2] for word in words if word.startswith("Dir::Etc::SourceParts="))
         found.append((words, {path.name: path.read_text() for path in Path(parts).iterdir()}))
-        return (100, "E: no lists here\n") if (tmp_path / "bad").exists() else (0, "")
+        return (100, (tmp_path / "bad").read_text()) if (tmp_path / "bad").exists() else (0, "")
 
-    monkeypatch.setattr(_apt, "LISTS", str(tmp_path / "lists"))
+    monkeypatch.setattr(_apt_private, "LISTS", str(tmp_path / "lists"))
     monkeypatch.setattr(_apt, "run", run)
     monkeypatch.setattr(_download, "key", lambda *_words: b"key")
     return found
@@ -53,7 +53,7 @@ def test_one_repository_is_asked_and_no_other(calls: list[Any], module: ModuleRu
 
 
 def test_lists_that_do_not_come_are_a_failure(calls: list[Any], module: ModuleRun, tmp_path: Path) -> None:
-    (tmp_path / "bad").touch()
+    (tmp_path / "bad").write_text("E: no lists here\n")
     assert "no lists here" in module(repository=REPOSITORY)["msg"]
     assert len(calls) == 1
 
@@ -65,3 +65,21 @@ def test_another_key_is_a_failure(calls: list[Any], module: ModuleRun, monkeypat
     monkeypatch.setattr(_download, "key", key)
     assert module(repository=REPOSITORY)["msg"] == "the site holds the key B"
     assert calls == []
+
+
+def test_a_verifier_that_does_not_accept_the_key(calls: list[Any], module: ModuleRun, tmp_path: Path) -> None:
+    """As Debian 13 puts it: its apt verifies with sqv."""
+    (tmp_path / "bad").write_text(
+        "W: OpenPGP signature verification failed: http://site  InRelease: Sub-process /usr/bin/sqv returned an error code (1), error message is: "
+        "Signing key on AA is not bound:            because: SHA1 is not considered secure since 2026-02-01T00:00:00Z\n"
+        "E: The repository 'http://site  InRelease' is not signed.\n"
+    )
+    said = module(repository={**REPOSITORY, "instead": "another one"})["msg"]
+    assert f"does not accept the key {'A' * 40}" in said and "use another one" in said and "is not signed" in said
+
+
+def test_a_repository_behind_a_proxy(calls: list[Any], module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_download, "through", calls.append)
+    module(repository={**REPOSITORY, "proxy": "http://proxy:3128"})
+    assert calls[0] == "http://proxy:3128"
+    assert {f"Acquire::{scheme}::Proxy::site=http://proxy:3128" for scheme in ("http", "https")} <= set(calls[1][0])

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils import _boot, _observe, _runner
+from ansible_collections.gpu.fleet.plugins.module_utils import _boot, _observe, _observe_driver, _record, _runner, _transaction
 from ansible_collections.gpu.fleet.plugins.modules import gpu_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _facts_schema
 from fixtures import smi, software_host
@@ -54,6 +54,7 @@ def test_the_schema_describes_what_is_observed(host: Host) -> None:
     found.append(host.observe())
     (host.bin / "nvidia-smi").unlink()
     host.tree.file("/etc/cdi/old.yaml", software_host.specification(7, "535.309.01"))
+    host.tree.file(_observe_driver.RECORD, json.dumps(change_of_driver(status="rolled_back", reason="build failed: x", waits_for="a boot")))
     found.append(host.observe())
     assert [violation for facts in found for violation in _facts_schema.violations(facts)] == []
     observed = {path for facts in found for path, _ in _facts_schema.seen(facts)}
@@ -363,6 +364,41 @@ def test_an_os_release_without_a_name_is_a_problem(host: Host) -> None:
 def test_no_reason_acts_on_the_terminal(host: Host) -> None:
     host.program("nvidia-smi", "printf '\\033[31mEVIL\\007' >&2; exit 9")
     assert problems(host.observe())["nvidia-smi"] == "exit status 9: ?[31mEVIL?"
+
+
+def change_of_driver(**changes: Any) -> dict[str, Any]:
+    """Return the record of a change, as it is begun."""
+    asked = {"mode": "reload", "may_reboot": False, "settings": []}
+    return {**_transaction.new("one to two", asked, {"version": "580.178.04"}, {"version": "535.309.01"}, []), **changes}
+
+
+def test_the_last_change_of_driver_is_told(host: Host) -> None:
+    assert host.observe()["driver"]["transaction"] is None
+    store = _record.Store(str(host.tree.root / "var/lib/gpu_fleet/driver"))
+    assert str(host.tree.root) + _observe_driver.RECORD == store.path and _observe_driver.RECORD_SCHEMA == _record.SCHEMA
+    store.write(change_of_driver(step="build"))
+    facts = host.observe()
+    assert facts["problems"] == []
+    assert facts["driver"]["transaction"] == {
+        "id": "one to two", "status": "running", "direction": "forward", "step": "build", "from": "535.309.01", "to": "580.178.04",
+        "reason": None, "waits_for": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{half", "JSONDecodeError: "),
+        ("[]", "TypeError: "),
+        ("{}", "KeyError: 'schema'"),
+        ('{"schema": 99}', f"{_observe_driver.RECORD} is of schema 99, and this release knows schema 1"),
+    ],
+)
+def test_a_record_of_a_change_that_cannot_be_understood(host: Host, text: str, reason: str) -> None:
+    host.tree.file(_observe_driver.RECORD, text)
+    facts = host.observe()
+    assert list(problems(facts)) == ["transaction"] and problems(facts)["transaction"].startswith(reason)
+    assert (facts["driver"]["transaction"], facts["driver"]["loaded"]["version"]) == (None, "580.178.04")
 
 
 def test_broken_record_and_toolkit_files(host: Host) -> None:

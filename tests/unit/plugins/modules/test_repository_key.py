@@ -145,3 +145,14 @@ def test_a_site_in_trouble(run: ModuleRun, site: Site, tmp_path: Path, status: i
     assert result["failed"] is True
     assert site.url in result["msg"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_proxy_is_used_whatever_the_environment_says(run: ModuleRun, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "vendor.example")
+    dest = tmp_path / "key.asc"
+    proxy = site.url.rpartition("/")[0]
+    assert run(url="http://vendor.example/key.pub", fingerprint=FINGERPRINT, dest=str(dest), proxy=proxy)["changed"]
+    assert (dest.read_bytes(), site.visits) == (ARMORED, 1)

@@ -27,6 +27,7 @@ DEPTH = {
     "platforms": 1,
     "unsupported_platforms": 1,
     "revoked_keys": 1,
+    "weak_keys": 1,
     "driver_branches": 1,
     "driver_packages": 2,
     "driver_companions": 2,
@@ -166,6 +167,7 @@ FORMS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "unsupported_platforms": {"distributions": many(text, 0), "like_": many(text), "versions_": many(text), "reason": text},
     "revoked_keys": {"key_file": text, "key_fingerprint": fingerprint, "revoked": day},
+    "weak_keys": {"key_file": text, "key_fingerprint": fingerprint, "verifier": one_of("sqv"), "since": day, "reason": text},
     "driver_branches": {
         "branch": number, "type": one_of("LTSB", "PB", "NFB"), "first": day, "end_of_life": maybe(day), "cuda": capability,
         "flavours": many(one_of(*FLAVOURS)), "default_flavour": one_of(*FLAVOURS), "oldest_architecture": one_of(*GENERATIONS),
@@ -177,8 +179,8 @@ FORMS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "driver_companions": {"branches": BOUNDS, "fabric_manager": name, "nscq": name, "imex_": name, "nvsdm_": name},
     "driver_numbering": {"first": is_version, "last": is_version, "package_": numbered, "companion_": numbered},
     "distribution_drivers": {
-        "flavours": many(one_of(*FLAVOURS)), "releases": many(fields(version=is_version, package_version=text)),
-        "packages": many(name), "others": many(name, 0),
+        "flavours": many(one_of(*FLAVOURS)), "releases": many(fields(version=is_version, package_version=text), 0), "branches_": many(number),
+        "package_version_": numbered, "packages": many(name), "kernel_open_": many(name), "kernel_proprietary_": many(name), "others": many(name, 0),
     },
     "signed_modules": {
         "platforms": many(text), "supplier": one_of("distro", "nvidia"), "flavour": one_of(*FLAVOURS), "branches": many(number), "name": name,
@@ -256,7 +258,7 @@ def test_every_part_is_assembled() -> None:
     """What the files of the folder hold is in the one mapping, under the same name or a shorter one."""
     names = {name for path in VARS.glob("*.yml") for name in yaml.safe_load(path.read_text())}
     used = set(re.findall(r"__gpu_stack_[a-z_]+", (VARS / "catalog.yml").read_text()))
-    assert names - {"__gpu_stack_request"} == used
+    assert names - {"__gpu_stack_request", "__gpu_stack_lock_path"} == used
     assert set(CATALOG) == {*DEPTH, "schema"} and set(FORMS) == set(DEPTH)
 
 
@@ -524,6 +526,10 @@ def test_refused_distributions_are_none_of_those_that_are_managed() -> None:
 def test_other_references_to_platforms_and_branches_resolve() -> None:
     assert set(CATALOG["distribution_drivers"]) <= set(CATALOG["platforms"])
     for archive in entries("distribution_drivers"):
+        # Either its releases are known, or its branches and how it numbers them.
+        assert bool(archive["releases"]) != ("branches" in archive and "package_version" in archive)
+        assert set(archive.get("branches", ())) <= set(BRANCHES) and falling(archive.get("branches", []))
+        assert not archive.get("branches") or all(archive[f"kernel_{flavour}"] for flavour in archive["flavours"])
         for release in archive["releases"]:
             assert branch(release["version"]) in BRANCHES and release["package_version"].startswith(release["version"] + "-")
     for entry in CATALOG["signed_modules"]:

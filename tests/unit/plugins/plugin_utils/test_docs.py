@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _components, _resolve
 from fixtures.nodes import bare, host, installed, job, request, resolve
 from fixtures.stack import V100, catalog, driver
 
@@ -26,22 +26,34 @@ MAPPINGS = {
     "packages.<role>": "<package>",
     "lockstep": "<package>",
     "differs": "<role>",
+    "transaction.headers": "<package>",
+    "transaction.files": "<path>",
     "lock.driver": "<request>",
     "lock.pytorch": "<request>",
     "nccl.variables": "<variable>",
 }
 # The state of a thing depends on its kind, and docs/facts.md describes it.
 OPAQUE = {"managed[].desired"}
+VENV = {"path": "/opt/gpu_fleet/pytorch", "kind": "venv", "owner": "pip", "torch": "2.13.0+cpu", "python": "3.11.2", "cuda": None}
+STALE = {**driver("580.159.04"), "fabric_manager": {"version": "580.65.06"}}
 PLANS = [
     (request(), bare()),
     (request(), installed(busy=job())),
-    (request(driver="580", pytorch="2.14+cu130"), installed("535.309.01")),
+    (request(driver="580", pytorch="2.14+cu130"), installed("535.309.01", volatile={"0000:10:00.0": {"power_limit_w": 300.0}})),
+    (request(), installed(driver=driver("535.309.01", packages=[{"name": "libcuda1", "version": "535.309.01-1", "held": False}]))),
     (request(pytorch=None), bare(gpus=0, switches=False, nics=[])),
     (request(), bare(gpus=0, switches=False, nics=[], driver={**driver(), "owner": None})),
     (request(driver="535", driver_source="distro", pytorch="2.14"), bare(device=V100, switches=False)),
     (request(), bare(driver=driver("580.159.04", "distro"), nccl={"config": {"/etc/nccl.conf": "NCCL_ALGO=Ring\n"}})),
-    (request(), installed(pytorch=[{"path": "/opt/gpu_fleet/pytorch", "torch": "2.13.0+cpu", "python": "3.11.2", "cuda": None}])),
+    (request(), bare(owners={"cuda": "runfile", "rdma": "doca", "fabric_manager": None}, cuda=[{"version": "13.0.2"}])),
+    (request(driver=None), installed(driver=STALE, owners={"fabric_manager": "nvidia"})),
+    (request(), installed(pytorch=[VENV])),
 ]
+
+
+def enterprise() -> dict[str, Any]:
+    """Return the platform of a host that dnf manages, as if it were managed already."""
+    return {"platform": {**catalog()["platforms"]["rhel9"], "id": "rhel9", "architecture": "x86_64"}}
 
 
 def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
@@ -51,7 +63,7 @@ def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
     if isinstance(value, dict):
         found: set[tuple[str, str]] = set()
         for key, item in value.items():
-            name = MAPPINGS.get(path) or str(key)
+            name = "<other>" if path == "components" and key in _components.LEFT else MAPPINGS.get(path) or str(key)
             found |= shape(item, f"{path}.{name}" if path else name)
         return found
     if isinstance(value, list):
@@ -74,6 +86,7 @@ def test_the_page_describes_the_plan() -> None:
         made = resolve(asked, observed)
         assert "refusal" not in made, made
         seen |= shape(made)
+    seen |= shape(resolve(request(), bare(host=host("rocky", "9.6")), **enterprise()))
     unknown = {f"{path}: {kind}" for path, kind in seen if kind not in page.get(path, set())}
     assert not unknown, f"docs/plan.md lacks {sorted(unknown)}"
     told = {(path, kind) for path, kinds in page.items() for kind in kinds}

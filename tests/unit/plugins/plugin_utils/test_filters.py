@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible_collections.gpu.fleet.plugins.filter import resolve as filters
-from fixtures.nodes import bare, installed, job, request, resolve, satisfied
+from fixtures.nodes import bare, request, resolve, satisfied
 from fixtures.stack import TODAY, catalog
 
 GROUPS = {
@@ -145,16 +145,3 @@ def test_what_differs_is_asked_for_by_role() -> None:
     assert filters.differing(plan["managed"], states, "nvidia_driver") == []
     assert filters.differing(plan["managed"], {**states, "module:nvidia": None}, "nvidia_driver") == ["module:nvidia"]
     assert filters.differing(plan["managed"], {}, "nccl_tuning") == ["file:/etc/nccl.conf"]
-
-
-def test_the_table_shows_what_happens_what_waits_and_what_is_refused() -> None:
-    waiting = resolve(request(pytorch="2.14+cu130"), installed("535.309.01", busy=job()))
-    hosts = shown(bare=resolve(request(), bare()), busy=waiting, no=resolve(request(driver="999"), bare()))
-    lines = filters.plan_table(["no", "bare", "busy", "gone"], {**hosts, "gone": {}})
-    found = {tuple(line.split()[:2]): line for line in lines}
-    assert lines[0].split() == ["node", "component", "now", "planned", "what", "happens", "why"]
-    assert " 580.178.04 open " in found["bare", "driver"] and " install " in found["bare", "driver"]
-    assert " 535.309.01 " in found["busy", "driver"] and " pending " in found["busy", "driver"] and "python (4711)" in found["busy", "driver"]
-    assert " pending " in found["busy", "pytorch"]
-    assert "gpu_stack_driver is '999'" in found["no", "refused"]
-    assert found["gone", "no"].endswith("no plan")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 CATALOG = catalog()
-COMPONENTS = {"baseline", "driver", "pytorch", "nccl"}
+COMPONENTS = {"baseline", "driver", "fabric_manager", "pytorch", "nccl", "rdma", "cuda", "cudnn", "container_toolkit", "dcgm"}
 ACTIONS = {"none", "install", "change", "repair", "adopt"}
 ROLES = ["node_baseline", "nvidia_driver", "conda_pytorch", "nccl_tuning", "verification"]
 
