@@ -54,7 +54,7 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     return {
         "reload": reload,
         "reboot": reboot,
-        "restarts": sorted(units) if reload or (packages and loaded) else [],
+        "restarts": sorted(set(units)) if reload or (packages and loaded) else [],
         "holders": holders(observed),
         "downtime_s": REBOOT_SECONDS if reboot else RELOAD_SECONDS if reload else 0,
     }

@@ -53,6 +53,12 @@ def plan(
     }
 
 
+def services_at_work(observed: dict[str, Any]) -> list[str]:
+    """Return those of the services that have a GPU open now, such as an exporter of somebody else's."""
+    holders = (observed.get("driver") or {}).get("holders") or []
+    return sorted({holder["unit"] for holder in holders} & set(SERVICES))
+
+
 def settings(observed: dict[str, Any]) -> list[Command]:
     """Return the programs that give every GPU back what it loses with the driver, as far as it can be read."""
     daemon = bool(((observed.get("driver") or {}).get("persistence") or {}).get("active"))
