@@ -116,6 +116,27 @@ def _mig(address: str, state: dict[str, Any]) -> list[Command]:
     return found
 
 
+def next_boot(observed: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
+    """Return what the next boot would lack, by the name under which it differs from the plan, each with the reason.
+
+    Packages for a new kernel end well although the module was not built for it, and the image that it starts from holds the settings of the day it
+    was made.
+    """
+    driver = observed.get("driver") or {}
+    coming = driver.get("next_boot") or {}
+    kernel = coming.get("kernel")
+    if not kernel:
+        return {}
+    found = {}
+    if coming.get("module") != wanted["version"]:
+        there = f"only {coming['module']}" if coming.get("module") else "no module"
+        found[f"kernel:{kernel}"] = f"the next boot is with kernel {kernel}, for which there is {there}"
+    image = ((driver.get("kernels") or {}).get(kernel) or {}).get("initramfs") or {}
+    if _managed_plan.NOUVEAU in (image.get("older_than") or ()):
+        found[f"initramfs:{kernel}"] = f"the next boot is from {image['path']}, which is older than {_managed_plan.NOUVEAU}"
+    return found
+
+
 def unfinished(observed: dict[str, Any]) -> dict[str, Any] | None:
     """Return the change of driver that was begun on the host and has not ended, or None."""
     found: dict[str, Any] | None = (observed.get("driver") or {}).get("transaction")
