@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from integration.harness import footprint
 
@@ -36,8 +38,9 @@ def test_failure_15_a_kernel_that_was_left_out_of_the_build_gets_its_module(runn
     node = running.node
     mine = node("uname", "-r").strip()
     node("apt-get", "-q", "update")
-    names = node("apt-cache", "pkgnames", "linux-headers-").split()
-    other = next(name.removeprefix("linux-headers-") for name in sorted(names, reverse=True) if name.endswith("-cloud-amd64") and mine not in name)
+    releases = re.findall(r"^linux-headers-([0-9].*-cloud-amd64)$", node("apt-cache", "pkgnames", "linux-headers-"), re.MULTILINE)
+    series = mine.partition("-")[0]
+    other = max(release for release in releases if release.startswith(f"{series}-") and release != mine)
     node("mkdir", "-p", f"/lib/modules/{other}/kernel")
     node("touch", *(f"/lib/modules/{other}/modules.{part}" for part in ("order", "builtin", "builtin.modinfo")))
     assert node.run("modinfo", "-k", other, "nvidia").returncode != 0

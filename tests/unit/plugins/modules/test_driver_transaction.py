@@ -34,9 +34,9 @@ class Host:
         self.store = store
         self.version = "1"
         self.stale: str | None = None
+        self.unbuilt: list[str] = []
         self.ends = ["done", "done"]
         self.running: list[str] = []
-        self.unbuilt: list[str] = []
         self.begun: list[str] = []
 
     def state(self, version: str) -> dict[str, Any]:
