@@ -23,3 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         progress.reach(capture.global_and_fixture_disabled)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a folder in one process and in order where several run: they hand their hosts on."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(CHECKOUT / "tests").parts[0]))

@@ -2,7 +2,7 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs the tests: `unit`, `role NAME`, or `all`; the last line is pytest's summary."""
+"""Runs the tests: `unit`, `role NAME`, or `all`; the last line is the summary, in pytest's words."""
 
 from __future__ import annotations
 
@@ -14,17 +14,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from lab.machine import check
 from lab.paths import LabError
 
-from tools.common import BIN, BUILD, CHECKOUT, environment, run
+from tools.common import BIN, BUILD, CHECKOUT, ToolError, environment, run
+from tools.junit import merge
 
+REPORTS = BUILD / "test"
 # What fails fast comes first; what needs hosts comes in the order in which one part builds on another.
-EVERYTHING = ("tests/static", "tests/unit", "tests/lab_self", "tests/hardware", "tests/roles", "tests/integration")
+WITHOUT_HOSTS = ("tests/static", "tests/unit")
+WITH_HOSTS = ("tests/lab_self", "tests/hardware", "tests/roles", "tests/integration")
 
 
-def pytest(*words: str) -> int:
+def pytest(*words: str, report: str = "junit") -> int:
     """Run pytest on the checkout."""
-    reports = BUILD / "test"
-    reports.mkdir(parents=True, exist_ok=True)
-    return run([BIN / "pytest", "--junit-xml", reports / "junit.xml", *words], environment())
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    return run([BIN / "pytest", "--junit-xml", REPORTS / f"{report}.xml", *words], environment())
+
+
+def everything() -> int:
+    """Run all tests, two at a time; of those with hosts two folders, as the tests of one hand their hosts on."""
+    parts = {"without-hosts": ("--dist=worksteal", *WITHOUT_HOSTS), "with-hosts": ("--verbose", "--dist=loadgroup", *WITH_HOSTS)}
+    reports = [REPORTS / f"{name}.xml" for name in parts]
+    for report in reports:
+        report.unlink(missing_ok=True)
+    codes = [pytest("--numprocesses=2", "--timeout=1200", *words, report=name) for name, words in parts.items()]
+    print(merge(reports, REPORTS / "junit.xml"))
+    return next((code for code in codes if code), 0)
 
 
 def role_test(role: str) -> int:
@@ -48,8 +61,7 @@ def main(words: list[str]) -> int:
     if len(words) == 2 and words[0] == "role":
         return role_test(words[1])
     if words == ["all"]:
-        present = [folder for folder in EVERYTHING if (CHECKOUT / folder).is_dir()]
-        return pytest("--verbose", "--timeout=1200", *present)
+        return everything()
     print(__doc__, file=sys.stderr)
     return 2
 
@@ -57,6 +69,8 @@ def main(words: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except ToolError as error:
+        sys.exit(f"make test: {error}")
     except KeyboardInterrupt:
         print("interrupted; the same command starts over, its hosts are gone", file=sys.stderr)
         sys.exit(130)

@@ -111,7 +111,7 @@ def scan(system: System, addresses: dict[int, list[str]], nics: list[dict[str, t
         if "ifindex" not in entries:
             # /sys/class/net also holds plain files such as bonding_masters.
             continue
-        device = system.real(folder + "/device").rsplit("/", 1)[-1] if "device" in entries else ""
+        device = system.device(folder + "/device").rsplit("/", 1)[-1] if "device" in entries else ""
         address = device if _pci.ADDRESS.match(device) else None
         function: dict[str, t.Any] = dict.fromkeys(FUNCTION)
         if address:

@@ -29,7 +29,7 @@ def questions(system: System, runner: Runner) -> dict[str, list[str]]:
     found = {}
     for name in system.names("/sys/class/infiniband") if program else ():
         device = "/sys/class/infiniband/%s/device" % name
-        address = system.real(device).rsplit("/", 1)[-1]
+        address = system.device(device).rsplit("/", 1)[-1]
         if address.endswith(".0") and system.read(device + "/vendor", 64, True) == VENDOR and not system.exists(device + "/physfn"):
             found[address] = [str(program), "-d", address, "-e", "q"]
     return found

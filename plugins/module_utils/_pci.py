@@ -120,7 +120,7 @@ def scan(system: System) -> dict[str, list[dict[str, t.Any]]]:
 
 def chain(system: System, address: str) -> list[str]:
     """From the host bridge down to the device: C(["pci0000:15", "0000:15:01.0", ..., "0000:18:00.0"])."""
-    parts = system.real("%s/%s" % (DEVICES, address)).split("/")
+    parts = system.device("%s/%s" % (DEVICES, address)).split("/")
     for position, part in enumerate(parts):
         if part.startswith("pci") and ":" in part:
             return parts[position:]

@@ -31,7 +31,7 @@ def scan(system: System) -> list[dict[str, t.Any]]:
     for name in sorted(system.names(FOLDER), key=natural):
         folder = "%s/%s" % (FOLDER, name)
         device = folder + "/device"
-        bus = system.real(device).rsplit("/", 1)[-1]
+        bus = system.device(device).rsplit("/", 1)[-1]
         ports = _ports.scan(system, folder)
         first = ports[0] if ports else {}
         nics.append({

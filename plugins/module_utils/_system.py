@@ -143,6 +143,14 @@ class System:
         """The path with all links resolved, seen from the host."""
         return os.path.realpath(self.root + path)[len(self.root):]
 
+    def device(self, path: str) -> str:
+        """Where a link in sysfs leads, seen from the host: its target has no further links, so that no folder on the way needs a look."""
+        try:
+            target = os.readlink(self.root + path)
+        except OSError:
+            return path
+        return os.path.normpath(os.path.join(self.device(os.path.dirname(path)), target))
+
     def link(self, path: str) -> str | None:
         """Last part of the target of a link (a driver, a device); None when it is no link."""
         try:

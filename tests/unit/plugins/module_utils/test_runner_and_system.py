@@ -226,3 +226,16 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert system.names("/loop") == []
     assert [entry["reason"].split(":")[0] for entry in system.problems] == ["cannot read /folder", "cannot list /loop"]
+
+
+def test_a_device_is_found_through_the_links_of_sysfs(tmp_path: Path) -> None:
+    (tmp_path / "sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_0").mkdir(parents=True)
+    (tmp_path / "sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_0/device").symlink_to("../../../0000:18:00.0")
+    for folder, target in (("bus/pci/devices", "0000:18:00.0"), ("class/infiniband", "0000:18:00.0/infiniband/mlx5_0")):
+        (tmp_path / "sys" / folder).mkdir(parents=True)
+        up = "../" * (folder.count("/") + 1)
+        (tmp_path / "sys" / folder / target.rsplit("/", 1)[-1]).symlink_to(f"{up}devices/pci0000:15/{target}")
+    system = System(str(tmp_path))
+    for path in ("/sys/bus/pci/devices/0000:18:00.0", "/sys/class/infiniband/mlx5_0/device", "/sys/class/infiniband/mlx5_0", "/sys/class/net/none"):
+        assert system.device(path) == system.real(path)
+    assert system.device("/sys/class/infiniband/mlx5_0/device") == "/sys/devices/pci0000:15/0000:18:00.0"
