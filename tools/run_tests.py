@@ -20,7 +20,7 @@ from tools.junit import merge
 REPORTS = BUILD / "test"
 # What fails fast comes first; what needs hosts comes in the order in which one part builds on another.
 WITHOUT_HOSTS = ("tests/static", "tests/unit")
-WITH_HOSTS = ("tests/lab_self", "tests/hardware", "tests/roles", "tests/integration")
+WITH_HOSTS = ("tests/lab_self", "tests/hardware", "tests/transaction", "tests/roles", "tests/integration")
 
 
 def pytest(*words: str, report: str = "junit") -> int:

@@ -126,6 +126,9 @@ class Record:
         put(PATH, text.encode("utf-8"), 0o600)
 
     def remove(self) -> None:
-        """Take the list away."""
+        """Take the list away, and its folder where nothing else is in it."""
+        folder = os.path.dirname(PATH)
         os.unlink(PATH)
-        settle(os.path.dirname(PATH))
+        settle(folder)
+        if not os.listdir(folder):
+            os.rmdir(folder)

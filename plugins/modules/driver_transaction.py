@@ -266,6 +266,8 @@ class DriverTransaction:
         if version != request["version"] or flavour not in (None, request["flavour"]) or self.steps.stale(request):
             return False
         settled = all(_driver_prepare.content(path) == text for path, text in request["files"].items())
+        # Packages for a kernel end well also where its module was not built.
+        settled = settled and all(_kernel_driver.built(System("/", 60.0), kernel) == request["version"] for kernel in request["kernels"])
         return settled and not _apt.missing(request["packages"]) and not _apt.cut_off()
 
     def finish(self) -> dict[str, t.Any]:

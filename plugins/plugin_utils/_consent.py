@@ -15,7 +15,7 @@ VARIABLE = "gpu_stack_disruption"
 # What a holder belongs to, in the words of whoever runs it.
 WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
-UNSEEN = ("directory", "file", "hold", "keyring", "source", "trusted_key")
+UNSEEN = ("directory", "file", "hold", "initramfs", "keyring", "source", "trusted_key")
 RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 
@@ -54,7 +54,7 @@ def consequences(observed: dict[str, Any], wanted: dict[str, Any] | None, differ
     return {
         "reload": reload,
         "reboot": reboot,
-        "restarts": sorted(units) if reload or (packages and loaded) else [],
+        "restarts": sorted(set(units)) if reload or (packages and loaded) else [],
         "holders": holders(observed),
         "downtime_s": REBOOT_SECONDS if reboot else RELOAD_SECONDS if reload else 0,
     }

@@ -53,6 +53,12 @@ def plan(
     }
 
 
+def services_at_work(observed: dict[str, Any]) -> list[str]:
+    """Return those of the services that have a GPU open now, such as an exporter of somebody else's."""
+    holders = (observed.get("driver") or {}).get("holders") or []
+    return sorted({holder["unit"] for holder in holders} & set(SERVICES))
+
+
 def settings(observed: dict[str, Any]) -> list[Command]:
     """Return the programs that give every GPU back what it loses with the driver, as far as it can be read."""
     daemon = bool(((observed.get("driver") or {}).get("persistence") or {}).get("active"))
@@ -107,6 +113,27 @@ def _mig(address: str, state: dict[str, Any]) -> list[Command]:
         if inner:
             profiles = ",".join(str(one["profile_id"]) for one in inner)
             found.append(["nvidia-smi", "mig", "-i", address, "-gi", str(entry["id"]), "-cci", profiles])
+    return found
+
+
+def next_boot(observed: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
+    """Return what the next boot would lack, by the name under which it differs from the plan, each with the reason.
+
+    Packages for a new kernel end well although the module was not built for it, and the image that it starts from holds the settings of the day it
+    was made.
+    """
+    driver = observed.get("driver") or {}
+    coming = driver.get("next_boot") or {}
+    kernel = coming.get("kernel")
+    if not kernel:
+        return {}
+    found = {}
+    if coming.get("module") != wanted["version"]:
+        there = f"only {coming['module']}" if coming.get("module") else "no module"
+        found[f"kernel:{kernel}"] = f"the next boot is with kernel {kernel}, for which there is {there}"
+    image = ((driver.get("kernels") or {}).get(kernel) or {}).get("initramfs") or {}
+    if _managed_plan.NOUVEAU in (image.get("older_than") or ()):
+        found[f"initramfs:{kernel}"] = f"the next boot is from {image['path']}, which is older than {_managed_plan.NOUVEAU}"
     return found
 
 

@@ -114,10 +114,15 @@ def _plan(
 
     if wanted and _driver_change.unfinished(observed):
         differs.setdefault("nvidia_driver", []).append(_driver_change.UNFINISHED_ID)
+    coming = _driver_change.next_boot(observed, wanted) if wanted else {}
+    if coming:
+        differs.setdefault("nvidia_driver", []).extend(coming)
     changed = differs.get("nvidia_driver", [])
+    if driver["present"]:
+        driver["reasons"] += coming.values()
     driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
-    foreseen = _consent.consequences(observed, wanted, changed, units)
+    foreseen = _consent.consequences(observed, wanted, changed, [*units, *_driver_change.services_at_work(observed)])
     change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
     pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}

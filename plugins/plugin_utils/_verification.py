@@ -113,6 +113,20 @@ def fabric_manager(observed: Facts, expected: Facts) -> Check:
     return check(name, manager.get("active") is True, "active" if manager.get("active") else "not active", "active")
 
 
+def fabric(observed: Facts, _expected: Facts) -> Check:
+    """Whether the switches let the GPUs in: where they do not, nvidia-smi works and every program of CUDA fails with error 802."""
+    name = "inventory.fabric"
+    states = {gpu["address"]: gpu["fabric"] for gpu in observed.get("gpus") or [] if gpu.get("fabric")}
+    if not states:
+        return check(name, None, "no fabric reported")
+    out = [f"{address} {found.get('state')} {found.get('status') or ''}".strip() for address, found in states.items() if not _let_in(found)]
+    return check(name, not out, f"{len(states) - len(out)} of {len(states)} GPUs completed", "all completed", few(out))
+
+
+def _let_in(found: Facts) -> bool:
+    return found.get("state") == "Completed" and found.get("status") in (None, "Success")
+
+
 def nvlink(observed: Facts, _expected: Facts) -> Check:
     links = {gpu["address"]: gpu["nvlinks"] for gpu in observed.get("gpus") or [] if gpu.get("nvlinks")}
     if not links:
@@ -197,6 +211,7 @@ INVENTORY: tuple[Callable[[Facts, Facts], Check], ...] = (
     driver_count,
     lockstep,
     fabric_manager,
+    fabric,
     nvlink,
     ports,
     pcie,

@@ -124,7 +124,7 @@ def test_a_healthy_host_is_observed_in_two_seconds(observe: Callable[..., Seen])
     seen.knows_the_hardware()
 
 
-def test_a_driver_that_hangs(host: Node, observe: Callable[..., Seen]) -> None:
+def test_failure_19_a_driver_that_hangs(host: Node, observe: Callable[..., Seen]) -> None:
     host.fault("smi-hang")
     seen = observe()
     host.fault("heal", "smi-hang")
@@ -135,7 +135,7 @@ def test_a_driver_that_hangs(host: Node, observe: Callable[..., Seen]) -> None:
     assert processes(host) == []
 
 
-def test_a_program_asleep_in_the_kernel(host: Node, instead: Callable[[str], None], observe: Callable[..., Seen]) -> None:
+def test_failure_19_a_program_asleep_in_the_kernel(host: Node, instead: Callable[[str], None], observe: Callable[..., Seen]) -> None:
     instead(ASLEEP)
     state = host("sh", "-c", f"setsid {BEFORE} & sleep 1; cut -d' ' -f3 /proc/$!/stat; /bin/kill -9 -- -$!").strip()
     assert state == "D"

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._verification import node_checks
 from integration.harness import Outcome, observation, plan, play
 from lab import looks
 from lab.client import HostSpec, Lab
@@ -79,6 +80,14 @@ def preflight(owned: Lab, before: dict[str, Any]) -> Outcome:
     """Show the plan of those who may stay."""
     assert before
     return play("playbooks/preflight.yml", owned.name, options=f"--limit {','.join(LEFT)}", extra=ASKED)
+
+
+def test_failure_11_switches_that_let_no_gpu_in_are_seen(preflight: Outcome) -> None:
+    """nvidia-smi works on both hosts; only where the fabric manager has been at work does CUDA."""
+    checks = {host: {one["id"]: one for one in node_checks(observation(preflight, host), {}, {})} for host in ("n1", "n2")}
+    assert checks["n1"]["inventory.fabric"]["verdict"] == "pass"
+    assert checks["n2"]["inventory.fabric"]["verdict"] == "fail" and "In Progress" in checks["n2"]["inventory.fabric"]["evidence"]
+    assert all(checks[host]["inventory.driver_sees_gpus"]["verdict"] == "pass" for host in checks)
 
 
 @pytest.mark.parametrize("host", LEFT)

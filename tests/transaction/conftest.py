@@ -171,14 +171,25 @@ class Machine:
             self.node("systemctl", "daemon-reload")
 
     @contextlib.contextmanager
-    def broken_build(self, version: str) -> Iterator[None]:
-        """Let the build of a version's module fail, as one against a kernel that it does not know does."""
-        path = f"/etc/dkms/nvidia-{version}.conf"
-        self.node.lab.run(self.node.name, f"cat >{path}", "MAKE[0]=\"sh -c 'echo planted.c:1: error: no such function >&2; exit 2'\"\n")
+    def broken_build(self, *versions: str) -> Iterator[None]:
+        """Let the build of these versions' modules fail, as one against a kernel that they do not know does."""
+        for version in versions:
+            self.build_by(version, "sh -c 'echo planted.c:1: error: no such function >&2; exit 2'")
         try:
             yield
         finally:
-            self.node("rm", path)
+            for version in versions:
+                self.build_by(version, "cp /root/built/${PACKAGE_VERSION}/*.ko .")
+
+    def build_by(self, version: str, command: str) -> None:
+        """Have dkms build a version by a command of its own."""
+        self.node.lab.run(self.node.name, f"cat >/etc/dkms/nvidia-{version}.conf", f'MAKE[0]="{command}"\nCLEAN="true"\n')
+
+    def compiled(self) -> None:
+        """Keep the modules that the compiler has just made, so that their next builds are a copy: these tests are not about the compiler."""
+        version = self.now()
+        self.node("sh", "-c", f"mkdir -p /root/built/{version} && cp /lib/modules/*/updates/dkms/nvidia*.ko /root/built/{version}/")
+        self.build_by(version, "cp /root/built/${PACKAGE_VERSION}/*.ko .")
 
 
 @pytest.fixture(scope="module")

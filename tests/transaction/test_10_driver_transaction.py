@@ -42,6 +42,7 @@ def test_a_bare_host_gets_a_driver(host: Machine) -> None:
     assert done["record"]["status"] == "done"
     host.node("systemctl", "enable", "--now", *SERVICES)
     host.whole(OLD)
+    host.compiled()
 
 
 def test_somebody_sets_what_goes_with_the_driver(host: Machine) -> None:
@@ -74,6 +75,7 @@ def test_another_version_takes_its_place(machine: Machine) -> None:
     assert done["rc"] == 0, done["msg"]
     machine.whole(version)
     assert {change["action"] for change in done["changes"]} == {"change"}
+    machine.compiled()
 
 
 def test_a_job_on_a_gpu_is_left_alone(machine: Machine) -> None:
@@ -135,16 +137,25 @@ def test_a_service_that_does_not_start_gives_the_former_driver_back(machine: Mac
     machine.whole(version)
 
 
-def test_a_full_disk_is_said_and_the_next_run_mends_it(machine: Machine) -> None:
-    wanted = machine.other()
+def test_a_disk_that_is_full_in_the_middle_gives_the_former_driver_back(machine: Machine) -> None:
+    version = machine.now()
     machine.node("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "/usr/src")
-    done = machine.change(wanted)
-    assert done["rc"] != 0
-    assert "No space left" in done["msg"]
-    assert "the way back failed" in machine.record()["reason"]
-    facts = machine.facts()["driver"]["transaction"]
-    assert (facts["status"], facts["to"]) == ("needs_attention", wanted)
+    done = machine.change(machine.other())
     machine.node("umount", "/usr/src")
+    assert (done["rc"], done["record"]["status"], done["record"]["failed_step"]) == (2, "rolled_back", "packages")
+    assert "No space left" in done["msg"]
+    machine.whole(version)
+
+
+def test_a_way_back_that_fails_too_is_said_and_the_next_run_mends_it(machine: Machine) -> None:
+    version, wanted = machine.now(), machine.other()
+    with machine.broken_build(version, wanted):
+        done = machine.change(wanted)
+    assert done["rc"] != 0
+    assert "stands between two drivers" in done["msg"]
+    assert "the way back failed at packages" in machine.record()["reason"]
+    facts = machine.facts()["driver"]["transaction"]
+    assert (facts["status"], facts["from"], facts["to"]) == ("needs_attention", version, wanted)
     # The plan of the next run sees no settings: there is no driver to ask.
     done = machine.change(wanted, settings=[], way_back="optional")
     assert done["rc"] == 0, done["msg"]

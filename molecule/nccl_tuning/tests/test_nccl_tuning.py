@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from testinfra.host import Host
@@ -60,3 +61,8 @@ def test_nothing_else_is_set_and_every_line_is_one_that_nccl_can_read(host: Host
     for line in text.splitlines():
         assert line.startswith("#") or re.fullmatch(r"NCCL_[A-Z_]+=[A-Za-z0-9_=,.:-]+", line), line
         assert len(line) < 1024
+
+def test_what_is_managed_is_written_down(host: Host) -> None:
+    """The host's own list has it, with what was there before; unmanage.yml lives on it."""
+    listed = json.loads(host.file("/var/lib/gpu_fleet/managed.json").content)
+    assert {("file", CONFIGURATION)} <= {(item["kind"], item["id"]) for item in listed["items"] if item["role"] == "nccl_tuning"}

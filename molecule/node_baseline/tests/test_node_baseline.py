@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from testinfra.host import Host
 
@@ -97,3 +99,8 @@ def test_state_folder(host: Host) -> None:
     assert folder.is_directory
     assert (folder.user, folder.group, folder.mode) == ("root", "root", 0o755)
     assert host.run("runuser -u gpufleet -- touch /var/lib/gpu_fleet/mine").rc != 0
+
+def test_what_is_managed_is_written_down(host: Host) -> None:
+    """The host's own list has it, with what was there before; unmanage.yml lives on it."""
+    listed = json.loads(host.file("/var/lib/gpu_fleet/managed.json").content)
+    assert {("file", MANAGER), ("file", LOGIND), ("user", "gpufleet")} <= {(item["kind"], item["id"]) for item in listed["items"] if item["role"] == "node_baseline"}

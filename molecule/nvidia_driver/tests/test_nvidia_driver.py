@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ VERSION = "580.178.04"
 KEYRING = "/etc/apt/keyrings/gpu-fleet-nvidia.asc"
 SOURCES = "/etc/apt/sources.list.d/gpu-fleet-nvidia.sources"
 PIN = "/etc/apt/preferences.d/gpu-fleet-nvidia.pref"
+FENCE = "/etc/apt/apt.conf.d/51gpu-fleet-unattended-upgrades"
 NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
 UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
 COMPANIONS = ("nvidia-fabricmanager",)
@@ -53,7 +55,7 @@ def policies(host: Host) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("path", [KEYRING, SOURCES, PIN, NOUVEAU])
+@pytest.mark.parametrize("path", [KEYRING, SOURCES, PIN, FENCE, NOUVEAU])
 def test_files_are_roots_and_readable(host: Host, path: str) -> None:
     """Apt's own account must be able to read them, and only root may write them."""
     file = host.file(path)
@@ -156,3 +158,17 @@ def test_nouveau_stays_out(host: Host) -> None:
     assert "options nouveau modeset=0" in rules
     assert not host.file("/sys/module/nouveau").exists
     assert host.file(NOUVEAU).content_string.splitlines()[1:] == ["blacklist nouveau", "options nouveau modeset=0"]
+
+def test_what_is_managed_is_written_down(host: Host) -> None:
+    """The host's own list has it, with what was there before; unmanage.yml lives on it."""
+    listed = json.loads(host.file("/var/lib/gpu_fleet/managed.json").content)
+    known = {(item["kind"], item["id"]) for item in listed["items"] if item["role"] == "nvidia_driver"}
+    assert {("file", PIN), ("file", FENCE), ("keyring", KEYRING), *(("hold", name) for name in packages(host))} <= known
+
+
+def test_every_package_is_on_hold_and_fenced_off(host: Host) -> None:
+    """A pin does not keep a package from being removed, and unattended-upgrades has a list of its own."""
+    assert set(packages(host)) <= set(host.check_output("apt-mark showhold").split())
+    patterns = re.findall(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', host.check_output("apt-config dump"), re.MULTILINE)
+    assert all(any(re.match(pattern, name) for pattern in patterns) for name in packages(host))
+    assert not any(re.match(pattern, "bash") for pattern in patterns)

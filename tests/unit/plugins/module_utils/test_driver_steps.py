@@ -89,6 +89,12 @@ class TestArchives:
         sums, lost = store.have({"old": "1.0", "new": "2"}, site)  # type: ignore[arg-type]
         assert (sorted(sums), lost) == (["new_2_amd64.deb"], ["old 1.0"])
 
+    def test_a_site_that_is_away_is_asked_once_and_not_for_every_file(self, store: Archives, site: Site) -> None:
+        site.says = "E: Failed to fetch http://site/a.deb  Connection failed\n"
+        with pytest.raises(_apt.Failed, match="Connection failed"):
+            store.have({"a": "1", "b": "1"}, site)  # type: ignore[arg-type]
+        assert len(site.calls) == 1
+
     def test_a_file_that_dpkg_cannot_read_is_fetched_anew(self, store: Archives, site: Site) -> None:
         os.makedirs(store.folder)
         Path(store.folder, "a_1_amd64.deb").write_bytes(b"bad")

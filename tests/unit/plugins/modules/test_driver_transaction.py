@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _driver_prepare,
     _driver_steps,
     _engine,
+    _kernel_driver,
     _record,
     _rollback,
     _transaction,
@@ -35,6 +36,7 @@ class Host:
         self.stale: str | None = None
         self.ends = ["done", "done"]
         self.running: list[str] = []
+        self.unbuilt: list[str] = []
         self.begun: list[str] = []
 
     def state(self, version: str) -> dict[str, Any]:
@@ -85,6 +87,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(_apt, "missing", lambda wanted: [name for name, version in wanted.items() if version != f"{made.version}-1"])
     monkeypatch.setattr(_apt, "cut_off", lambda: False)
     monkeypatch.setattr(_apt, "lower", lambda *_: False)
+    monkeypatch.setattr(_kernel_driver, "built", lambda _system, kernel: None if kernel in made.unbuilt else made.version)
     monkeypatch.setattr(_driver_prepare, "present", lambda _system: (made.version, "open"))
     monkeypatch.setattr(_driver_prepare, "prepare", made.prepare)
     monkeypatch.setattr(_driver_prepare, "running_units", lambda units: [unit for unit in units if unit in made.running])
@@ -106,6 +109,14 @@ def test_a_change_is_made_once(host: Host, module: ModuleRun) -> None:
     again = module(**NEW)
     assert (again["changed"], again["changes"]) == (False, [])
     assert host.begun == ["2"]
+
+
+def test_failure_15_a_kernel_without_its_module_is_not_as_wanted(host: Host, module: ModuleRun) -> None:
+    """The packages are all there, and a kernel that may be next was left out of the build."""
+    host.version, host.unbuilt = "2", ["6.1.0-41-amd64"]
+    assert module(**NEW)["changed"] is False
+    assert module(check=True, **{**NEW, "kernels": ["6.1.0-41-amd64"]})["changed"] is True
+    assert module(**{**NEW, "kernels": ["6.1.0-41-amd64"]})["changed"] is True and host.begun == ["2"]
 
 
 def test_check_mode_says_the_same_and_does_nothing(host: Host, module: ModuleRun) -> None:

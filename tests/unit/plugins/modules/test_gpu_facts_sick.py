@@ -134,7 +134,7 @@ def test_one_program_hangs(host: Host, name: str) -> None:
     assert left_behind(host) == []
 
 
-def test_everything_hangs_at_once(host: Host) -> None:
+def test_failure_19_everything_hangs_at_once(host: Host) -> None:
     for name in PROGRAMS:
         host.program(name, HANGS.format(folder=host.bin.parent))
     facts, seconds = run(host, timeout=2, probe_timeout=3)
@@ -260,7 +260,7 @@ def test_slow_files_are_held_to_the_total(host: Host) -> None:
         ("/var/lib/gpu_fleet/verification.json", "record", {"gpus", "driver", "pytorch"}),
     ],
 )
-def test_a_read_that_sleeps_in_the_kernel_is_given_up(host: Host, path: str, probe: str, known: set[str]) -> None:
+def test_failure_19_a_read_that_sleeps_in_the_kernel_is_given_up(host: Host, path: str, probe: str, known: set[str]) -> None:
     host.program("systemctl", HANGS.format(folder=host.bin.parent))
     facts, seconds = run(host, STUCK.format(path=path), timeout=2, probe_timeout=1)
     assert seconds < 8

@@ -125,6 +125,13 @@ def test_the_consent_is_handed_on(facts: dict[str, Any], disruption: str, reload
     assert (made["reload"], made["reboot"]) == (reload, reboot)
 
 
+def test_services_of_others_that_restart_are_told_before() -> None:
+    holders: list[dict[str, Any]] = [{"pid": 7, "name": "x", "unit": unit, "devices": []} for unit in ("nvidia-dcgm.service", "job.service", None)]
+    ours = ["nvidia-fabricmanager.service", "nvidia-persistenced.service"]
+    made = resolve(request(disruption="idle"), installed(driver=driver(OLD, holders=holders)))
+    assert made["consequences"]["restarts"] == ["nvidia-dcgm.service", *ours]
+
+
 @pytest.mark.parametrize(("found", "needed"), [(driver(OLD), "required"), (driver(OLD, user_space=NEW), "optional"), (driver(), "optional")])
 def test_a_working_driver_must_be_to_be_had_again(found: dict[str, Any], needed: str) -> None:
     assert change(bare(driver=found), disruption="idle")["way_back"] == needed

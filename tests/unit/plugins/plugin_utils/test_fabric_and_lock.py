@@ -108,7 +108,7 @@ def test_many_names_in_few_words(hosts: list[str], said: str) -> None:
     assert ranges(hosts) == said
 
 
-def test_newer_apt_takes_the_repository_that_it_can_verify() -> None:
+def test_failure_07_newer_apt_takes_the_repository_that_it_can_verify() -> None:
     """sqv takes no signature of the older key; where NVIDIA signs with another one, the plan goes on."""
     sqv = {"signature_verifier": "sqv", "python": "3.13.5"}
     assert resolve(request(), bare(host=host(version="13", **sqv)))["repositories"]

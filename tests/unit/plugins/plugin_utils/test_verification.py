@@ -29,6 +29,7 @@ def healthy() -> dict[str, Any]:
             "ecc": {"volatile_uncorrected": 0},
             "row_remap": {"pending": False, "failure": False},
             "nvlinks": [{"link": one, "active": True} for one in range(18)],
+            "fabric": {"state": "Completed", "status": "Success"},
         }
         for number in range(8)
     ]
@@ -151,6 +152,7 @@ def test_a_node_without_gpus_skips_what_is_about_them() -> None:
         "inventory.driver_sees_gpus",
         "inventory.lockstep",
         "inventory.fabric_manager",
+        "inventory.fabric",
         "inventory.nvlink",
         "inventory.fabric_ports",
         "inventory.pcie_width",
