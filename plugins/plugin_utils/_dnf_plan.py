@@ -62,7 +62,7 @@ def stream(platform: dict[str, Any], wanted: dict[str, Any]) -> str | None:
 
 def stream_state(name: str) -> str:
     """Return what dnf itself writes when a stream is enabled and nothing is installed by profile; it may write the same again at any time."""
-    module, _, chosen = name.partition(":")
+    module, _colon, chosen = name.partition(":")
     return f"[{module}]\nname={module}\nstream={chosen}\nprofiles=\nstate=enabled\n"
 
 

@@ -55,6 +55,9 @@ def test_a_whole_plan_for_el_9(distribution: str, version: str) -> None:
     assert items(made, "keyring")[_dnf_plan.KEYRING]["fingerprints"] == ["610C7B14E068A878070DA4E99CD0A493D42D0685"]
     assert set(items(made, "file")) == {_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS, _managed_plan.NOUVEAU}
     assert set(items(made, "package")) == exact
+    # Stream and locks change with the packages, and go back with them.
+    assert set(made["transaction"]["files"]) == {_dnf_plan.STREAM, _dnf_plan.LOCKS}
+    assert made["transaction"]["headers"] == {f"kernel-devel-{KERNEL}": f"/lib/modules/{KERNEL}/build"}
     assert "nvidia_driver" in made["todo"] and made["components"]["driver"]["action"] == "install"
 
 
