@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _dkms
 
 # Numbered files here are the journal of a run of dpkg that was cut off.
 JOURNAL = "/var/lib/dpkg/updates"
-KERNEL = re.compile(r"(linux-image|linux-modules|kernel-core)\b")
+KERNEL = re.compile(r"(?:linux-image|linux-modules)\b|kernel(?:-rt|-64k|-debug)?(?:-core|-modules(?:-\w+)*|-uki-\w+)?$")
 INSTALL = re.compile(r"Inst (\S+?)(?::\S+)? (?:\[([^\]]+)\] )?\((\S+) ")
 REMOVE = re.compile(r"(?:Remv|Purg) (\S+?)(?::\S+)? \[([^\]]+)\]")
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -101,7 +101,7 @@ def lower(one: str, two: str) -> bool:
     return subprocess.run(["dpkg", "--compare-versions", one, "lt", two], check=False, env=ENVIRONMENT).returncode == 0  # pylint: disable=ansible-bad-function
 
 
-def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) -> None:
+def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str], is_lower: t.Callable[[str, str], bool] = lower) -> None:
     """Refuse what nobody asked for; raises Failed."""
     removed = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in may_remove]
     if removed:
@@ -115,7 +115,7 @@ def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) 
     lowered = [
         "%s %s -> %s" % (change["name"], change["from"], change["to"])
         for change in changes
-        if change["action"] == "change" and not wanted.get(change["name"]) and lower(change["to"], change["from"])
+        if change["action"] == "change" and not wanted.get(change["name"]) and is_lower(change["to"], change["from"])
     ]
     if lowered:
         raise Failed("refused: the transaction would lower %s, which nobody asked for" % ", ".join(lowered))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import os
 import re
@@ -192,10 +193,16 @@ def source_state(system: System, place: str) -> dict[str, t.Any]:
     return {"files": [path for path in [_apt_sources.FILE, *paths] if _apt_sources.holds(path, system.read(path) or "", [place])]}
 
 
+@functools.lru_cache(maxsize=1)
+def _trusted(system: System) -> dict[str, list[str]]:
+    """By keyring the fingerprints that apt trusts for every source; read once for all that are asked for."""
+    paths = [TRUSTED + ".d/" + name for name in system.names(TRUSTED + ".d") if TRUSTED_NAME.match(name)]
+    return {path: fingerprints(_content(system, path) or b"") for path in [TRUSTED, *paths]}
+
+
 def trusted_key_state(system: System, fingerprint: str) -> dict[str, t.Any]:
     """Keyrings with a key for whose signatures apt trusts every source."""
-    paths = [TRUSTED + ".d/" + name for name in system.names(TRUSTED + ".d") if TRUSTED_NAME.match(name)]
-    files = [path for path in [TRUSTED, *paths] if fingerprint in fingerprints(_content(system, path) or b"")]
+    files = [path for path, found in _trusted(system).items() if fingerprint in found]
     return {"state": "trusted" if files else "absent", "files": files}
 
 

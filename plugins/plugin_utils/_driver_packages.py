@@ -35,13 +35,13 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     version = _numbered(catalog, platform, wanted["version"], "package")
     names = [*rule["user_space"], *rule[f"kernel_{wanted['flavour']}"], *rule["persistence"]]
     found = {name.format(branch=wanted["branch"]): version for name in names}
-    others = [*platform.get("dkms_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
+    others = [*platform.get("dkms_needs", ()), *platform.get("lock_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
 
 
 def closure(platform: dict[str, Any], packages: dict[str, str]) -> list[str]:
     """Return the names of the packages that are held together: all but what the distribution alone answers for."""
-    return sorted(set(packages) - set(platform.get("dkms_needs", ())))
+    return sorted(set(packages) - {*platform.get("dkms_needs", ()), *platform.get("lock_needs", ())})
 
 
 def companions(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:

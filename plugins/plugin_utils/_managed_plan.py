@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _driver_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _dnf_plan, _driver_packages
 
 Item = dict[str, Any]
 
@@ -70,13 +70,44 @@ def baseline(asked: dict[str, Any]) -> list[Item]:
     ]
 
 
-def repository(platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None = None) -> dict[str, Any]:
+def repository(
+    platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None, wanted: dict[str, Any]
+) -> dict[str, Any]:
     """Return where the vendor's packages come from."""
+    if platform["package_manager"] == "dnf":
+        return _dnf_plan.repository(HEADER, platform, mirror, fingerprint, proxy, _dnf_plan.stream(platform, wanted))
     return _apt_plan.repository(HEADER, platform, mirror, fingerprint, proxy)
 
 
+def _for_apt(role: str, catalog: dict[str, Any], packages: dict[str, str], closure: list[str], source: dict[str, Any] | None) -> list[Item]:
+    """Return what apt is told of the driver beside where its packages are."""
+    items: list[Item] = []
+    if source:
+        items += _apt_plan.sources(role, catalog, source)
+        through = _apt_plan.proxy(HEADER, source)
+        items.append(file(role, _apt_plan.PROXY, through) if through else no_file(role, _apt_plan.PROXY))
+    items += [file(role, PIN, _apt_plan.pin(HEADER, packages)), file(role, _apt_plan.FENCE, _apt_plan.fence(HEADER, closure))]
+    return items + _apt_plan.holds(role, closure)
+
+
+def _for_dnf(role: str, catalog: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, observed: dict[str, Any]) -> list[Item]:
+    """Return what dnf is told of the driver beside where its packages are; its locks bind automatic upgrades too."""
+    items: list[Item] = []
+    if source and source.get("stream"):
+        items.append(file(role, _dnf_plan.STREAM, _dnf_plan.stream_state(source["stream"])))
+    locks = _dnf_plan.locks(packages, _dnf_plan.present(observed), _driver_packages.every_package(catalog, "auto"))
+    return [*items, file(role, _dnf_plan.LOCKS, locks)]
+
+
 def driver(
-    catalog: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str], closure: list[str], source: dict[str, Any] | None, fabric_manager: bool
+    catalog: dict[str, Any],
+    platform: dict[str, Any],
+    wanted: dict[str, Any],
+    packages: dict[str, str],
+    closure: list[str],
+    source: dict[str, Any] | None,
+    fabric_manager: bool,
+    observed: dict[str, Any],
 ) -> list[Item]:
     """Return the driver: where it comes from, its packages and what keeps them, the loaded module, and its services."""
     role = "nvidia_driver"
@@ -86,16 +117,10 @@ def driver(
         key = {"state": "file", "mode": "0644", "owner": "root", "group": "root", "fingerprints": [source["fingerprint"]]}
         items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
         items.append(file(role, source["path"], source["content"]))
-        items += _apt_plan.sources(role, catalog, source)
-        through = _apt_plan.proxy(HEADER, source)
-        items.append(file(role, _apt_plan.PROXY, through) if through else no_file(role, _apt_plan.PROXY))
-    items += [
-        file(role, PIN, _apt_plan.pin(HEADER, exact)),
-        file(role, _apt_plan.FENCE, _apt_plan.fence(HEADER, closure)),
-        file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"),
-    ]
+    by_dnf = platform["package_manager"] == "dnf"
+    items += _for_dnf(role, catalog, exact, source, observed) if by_dnf else _for_apt(role, catalog, exact, closure, source)
+    items.append(file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"))
     items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
-    items += _apt_plan.holds(role, closure)
     items.append({"role": role, "kind": "module", "id": MODULE, "desired": {"version": wanted["version"]}})
     units = [PERSISTENCE_UNIT, *([FABRIC_UNIT] if fabric_manager else [])]
     return items + [{"role": role, "kind": "unit", "id": unit, "desired": {"enabled": True, "active": True}} for unit in units]
@@ -119,6 +144,7 @@ def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, s
     ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", _apt_plan.KEYRING), ("module", MODULE)]
     ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, NOUVEAU, NCCL)]
     ids += [("file", path) for path in (_apt_plan.SOURCES, _apt_plan.PROXY, PIN, _apt_plan.FENCE)]
+    ids += [("keyring", _dnf_plan.KEYRING), *(("file", path) for path in (_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS))]
     ids += [("source", name) for name in _apt_plan.places(asked["mirror"])]
     ids += [("trusted_key", key) for key in _apt_plan.keys(catalog, asked["mirror_key_fingerprint"])]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]

@@ -106,7 +106,7 @@ def _plan(
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
         fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
-        managed += _managed_plan.driver(catalog, wanted, packages, closure, source, fabric_manager)
+        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager, observed)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -167,7 +167,7 @@ def _packages(
         return {}, {}, None
     if wanted["source"] == "distro":
         return _driver_packages.distribution_packages(catalog, platform, wanted), {}, None
-    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"])
+    source = _managed_plan.repository(platform, asked["mirror"], asked["mirror_key_fingerprint"], asked["proxy"], wanted)
     lockstep = _driver_packages.companions(catalog, platform, wanted, fabrics)
     return _driver_packages.packages(catalog, platform, wanted, fabrics), lockstep, source
 

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ansible_runner
 import progress
+
+from tools.common import environment
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -100,6 +106,35 @@ def play(
         )
         stdout = run.stdout.read()
         return Outcome(rc=int(run.rc), stats=run.stats or {}, events=events, stdout=stdout)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return every process below one; Ansible's workers have sessions of their own, so that a group would not hold them."""
+    below: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            below.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found, ahead = [], [pid]
+    while ahead:
+        children = below.get(ahead.pop(), [])
+        found += children
+        ahead += children
+    return found
+
+
+def killed_when(ready: Callable[[], bool], playbook: str, lab: str, words: Sequence[str] = (), seconds: float = 180) -> None:
+    """Run a playbook and kill it with all its processes as soon as `ready` says so; it must not end before."""
+    argv = [f"{Path(sys.executable).parent}/ansible-playbook", playbook, "-i", "inventories/lab", "-e", "verification_report_dir=", *words]
+    with subprocess.Popen(
+        argv, cwd=CHECKOUT, env=environment(GPU_FLEET_LAB=lab), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:  # fmt: skip
+        until = time.monotonic() + seconds
+        while not ready():
+            assert process.poll() is None and time.monotonic() < until, f"{playbook} ended, or nothing happened"
+            time.sleep(0.02)
+        for victim in [process.pid, *descendants(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
 
 
 def refused(outcome: Outcome) -> str:

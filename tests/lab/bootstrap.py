@@ -33,7 +33,7 @@ OPTIONS = (
 STEPS = ("running apt-get update", "downloading packages", "extracting archives", "installing essential", "installing remaining", "cleaning")
 
 
-def bootstrap(suite: str, sources: str, target: Path) -> None:
+def bootstrap(suite: str, sources: str, target: Path, packages: str = "") -> None:
     """Build the tree of a suite at `target` from a deb822 text; packages that an interrupted build fetched are not fetched again."""
     apt = settings()
     proxy = Proxy(("127.0.0.1", 0), CACHE / "downloads", Upstream.of_the_machine(apt))
@@ -42,7 +42,7 @@ def bootstrap(suite: str, sources: str, target: Path) -> None:
     with tempfile.NamedTemporaryFile("w", prefix="lab-", suffix=".sources") as file:
         file.write(sources)
         file.flush()
-        words = [*OPTIONS, f"--include={','.join(PACKAGES.split())}", *(f'--aptopt={name} "{value}"' for name, value in apt.items())]
+        words = [*OPTIONS, f"--include={','.join(f'{PACKAGES} {packages}'.split())}", *(f'--aptopt={name} "{value}"' for name, value in apt.items())]
         process = subprocess.Popen(["mmdebstrap", *words, suite, str(target), file.name], stderr=subprocess.PIPE, text=True, errors="replace")
         said = []
         for line in process.stderr or ():

@@ -19,7 +19,7 @@ from lab.sources import sources
 
 def build_tree(image: images.Image, work: Path) -> None:
     """Build the bare tree of an image."""
-    bootstrap(image.suite, sources(image.suite), work / images.DONE)
+    bootstrap(image.suite, sources(image.suite), work / images.DONE, image.packages)
 
 
 def build_layer(image: images.Image, work: Path) -> None:
@@ -28,7 +28,7 @@ def build_layer(image: images.Image, work: Path) -> None:
         (work / folder).mkdir()
     options = f"lowerdir={image.tree()},upperdir={work / images.DONE},workdir={work}/work"
     call("mount", "-t", "overlay", "gpu-fleet-image", "-o", options, work / "root")
-    prepare(work / "root", image.face)
+    prepare(work / "root", image.face, image.family)
     call("umount", work / "root")
 
 

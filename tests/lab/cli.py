@@ -19,7 +19,7 @@ from lab.paths import MOST_HOSTS, LabError, default_name
 from lab.spec import HostSpec, parse
 
 ABOUT = """A fleet of real systemd hosts on this machine, with simulated GPUs and a simulated download site of their vendor.
-Images: debian12, debian13, and ubuntu2404, which is Debian under Ubuntu's name: a simulation of what a package manager sees."""
+Images: debian12, debian13, and two simulations of what a package manager sees: ubuntu2404, Debian under Ubuntu's name, and el9, Debian with dnf."""
 
 
 def host_spec(text: str) -> HostSpec:

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import bootstrap, cache, hardware, prepare
+from lab import bootstrap, cache, hardware, prepare, rhel
 from lab.machine import say
 from lab.paths import CACHE, LabError
 from lab.sources import sources
@@ -35,14 +35,27 @@ class Image:
     name: str
     suite: str
     face: dict[str, str] = field(default_factory=dict)
+    # Debian's packages beside those of every tree, for a tree of its own.
+    packages: str = ""
+
+    @property
+    def trunk(self) -> str:
+        """Return what the tree is named after: images of a suite share it unless they have packages of their own."""
+        return self.name if self.packages else self.suite
+
+    @property
+    def family(self) -> str:
+        """Return the family of package managers that a host looks like: debian or rhel."""
+        return "rhel" if self.packages == rhel.PACKAGES else "debian"
 
     def recipe(self) -> dict[str, str]:
         """Return everything that goes into the tree."""
-        return {"suite": self.suite, "sources": sources(self.suite), "code": Path(bootstrap.__file__).read_text()}
+        more = {"packages": self.packages} if self.packages else {}
+        return {"suite": self.suite, "sources": sources(self.suite), "code": Path(bootstrap.__file__).read_text(), **more}
 
     def tree(self) -> Path:
         """Return where the tree of this content belongs."""
-        return TREES / f"{self.suite}-{digest(self.recipe())}"
+        return TREES / f"{self.trunk}-{digest(self.recipe())}"
 
     def layer(self) -> Path:
         """Return where the layer of this content belongs."""
@@ -55,6 +68,8 @@ class Image:
             "pip": json.dumps(prepare.pip_settings()),
             "certificates": "".join(path.read_text(errors="replace") for path in prepare.certificates()),
         }
+        if self.family == "rhel":
+            parts["rhel"] = rhel.content_key()
         return LAYERS / f"{self.name}-{digest(parts)}"
 
 
@@ -70,6 +85,8 @@ IMAGES = {
         Image("debian13", "trixie"),
         # Debian's userland under Ubuntu's name: a simulation of what a package manager sees, not Ubuntu.
         Image("ubuntu2404", "bookworm", UBUNTU),
+        # The same under the name of a distribution with dnf: a simulation of what a package manager of the RHEL family sees.
+        Image("el9", "bookworm", rhel.FACE, rhel.PACKAGES),
     )
 }
 
@@ -102,7 +119,7 @@ def obtain(name: str) -> list[cache.Lease]:
 
 def build(kind: str, image: Image, folder: Path) -> None:
     """Build a tree or a layer beside its place, then put it there whole; removes what it replaces."""
-    say(f"building the {image.suite} tree (1 to 3 minutes, once)" if kind == "tree" else f"preparing image {image.name}")
+    say(f"building the {image.trunk} tree (1 to 3 minutes, once)" if kind == "tree" else f"preparing image {image.name}")
     work = cache.building(folder)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     done = subprocess.run([*WRAPPER, sys.executable, "-m", "lab.build", kind, image.name, str(work)], env=environment, check=False)
@@ -110,7 +127,7 @@ def build(kind: str, image: Image, folder: Path) -> None:
         raise LabError(f"the {kind} of image {image.name} was not built; the reason stands above")
     (work / DONE).rename(folder)
     shutil.rmtree(work, ignore_errors=True)
-    remove_old(folder, f"{image.suite}-*" if kind == "tree" else f"{image.name}-*")
+    remove_old(folder, f"{image.trunk}-*" if kind == "tree" else f"{image.name}-*")
 
 
 def remove_old(current: Path, pattern: str) -> None:

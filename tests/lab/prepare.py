@@ -10,7 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from lab import hardware
+from lab import hardware, rhel
 from lab.machine import call
 from lab.paths import GATEWAY, PROXY_PORT, SITE_NAME, LabError
 
@@ -53,8 +53,8 @@ def pip_settings() -> dict[str, str]:
     return settings
 
 
-def prepare(root: Path, face: dict[str, str]) -> None:
-    """Change a mounted tree; `face` holds texts of files that name the distribution."""
+def prepare(root: Path, face: dict[str, str], family: str = "debian") -> None:
+    """Change a mounted tree; `face` holds texts of files that name the distribution, `family` is that of its package manager."""
     for host_key in (root / "etc/ssh").glob("ssh_host_*"):
         host_key.unlink()
     (root / "etc/ssh/sshd_config.d/lab.conf").write_text(SSHD)
@@ -79,9 +79,10 @@ def prepare(root: Path, face: dict[str, str]) -> None:
     if not releases:
         raise LabError(f"no kernel headers ({HEADERS}) in {root}/usr/src: the hosts would have no kernel to report")
     (root / "etc/lab").mkdir(mode=0o755, exist_ok=True)
-    (root / "etc/lab/kernel-release").write_text(releases[-1] + "\n")
     for path, text in face.items():
         target = root / path
         target.unlink(missing_ok=True)
         target.write_text(text)
+    release = rhel.turn(root) if family == "rhel" else releases[-1]
+    (root / "etc/lab/kernel-release").write_text(release + "\n")
     hardware.install(root)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import signal
@@ -12,11 +14,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from typing import Any
 
 import progress
 import pytest
-from integration.harness import play
+from integration.harness import descendants, killed_when, play
 from lab.client import HostSpec, Lab
 from own_lab import own_lab
 
@@ -38,20 +40,6 @@ def bare(lab: Lab) -> None:
     """Replace the hosts by bare ones."""
     lab.down([host.name for host in HOSTS])
     lab.up(HOSTS)
-
-
-def descendants(pid: int) -> list[int]:
-    """Return every process below one; Ansible's workers have sessions of their own, so that a group would not hold them."""
-    below: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            below.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
-    found, ahead = [], [pid]
-    while ahead:
-        children = below.get(ahead.pop(), [])
-        found += children
-        ahead += children
-    return found
 
 
 def killed_at(lab: Lab, step: str) -> bool:
@@ -93,3 +81,35 @@ def test_the_same_command_finishes_after_a_kill(lab: Lab) -> None:
             failures.append(f"{step}: rc {again.rc}, then {settled.rc} {settled.changed_tasks()}, left {left}, dpkg {audit}\n{again.tail(15)}")
             progress.say(f"NOT finished after a kill at: {step}")
     assert not failures, "\n\n".join(failures)
+
+
+# A node loses its power while nobody is there any more, at each step that the change of a driver has.
+STEPS = ("quiesce", "unload", "packages", "build", "load", "start", "settings", "verify")
+
+
+def at_step(lab: Lab, step: str, version: str) -> bool:
+    """Tell whether the node is at a step on its way to a version, or past it."""
+    done = lab.run("n1", ["cat", "/var/lib/gpu_fleet/driver/transaction.json"])
+    record: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"status": None}
+    if record["status"] not in ("running", "done") or record["wanted"]["version"] != version:
+        return False
+    return record["status"] == "done" or STEPS.index(step) <= STEPS.index(record["step"])
+
+
+def test_controller_and_node_die_at_each_step_of_a_driver_change(lab: Lab) -> None:
+    """The node comes up and ends its change by itself; the same command finds nothing left to do."""
+    versions = ["580.159.04", "580.178.04"]
+    first = play("site.yml", lab.name, options="--limit n1", extra={"gpu_stack_driver": versions[0]})
+    assert first.rc == 0, first.tail()
+    for turn, step in enumerate(STEPS, start=1):
+        version = versions[turn % 2]
+        words = ["--limit", "n1", "-e", f"gpu_stack_driver={version}", "-e", "gpu_stack_disruption=idle"]
+        killed_when(functools.partial(at_step, lab, step, version), "site.yml", lab.name, words)
+        lab.fault("n1", "unplug")
+        lab.fault("n1", "plug")
+        again = play("site.yml", lab.name, options="--limit n1", extra={"gpu_stack_driver": version, "gpu_stack_disruption": "idle"})
+        assert again.rc == 0, f"after {step}:\n{again.tail()}"
+        assert lab.run("n1", ["cat", "/sys/module/nvidia/version"]).stdout.strip() == version, step
+        settled = play("site.yml", lab.name, options="--limit n1", extra={"gpu_stack_driver": version, "gpu_stack_disruption": "idle"})
+        assert (settled.rc, settled.changed_tasks()) == (0, []), f"after {step}:\n{settled.tail()}"
+        progress.say(f"died and went on at: {step}")

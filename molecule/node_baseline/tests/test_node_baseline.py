@@ -103,4 +103,5 @@ def test_state_folder(host: Host) -> None:
 def test_what_is_managed_is_written_down(host: Host) -> None:
     """The host's own list has it, with what was there before; unmanage.yml lives on it."""
     listed = json.loads(host.file("/var/lib/gpu_fleet/managed.json").content)
-    assert {("file", MANAGER), ("file", LOGIND), ("user", "gpufleet")} <= {(item["kind"], item["id"]) for item in listed["items"] if item["role"] == "node_baseline"}
+    known = {(item["kind"], item["id"]) for item in listed["items"] if item["role"] == "node_baseline"}
+    assert {("file", MANAGER), ("file", LOGIND), ("user", "gpufleet")} <= known

@@ -21,7 +21,7 @@ SHIM = f"{HOME}/liblabhw.so"
 # Everything here is the same program under another name; it looks at the name.
 PROGRAMS = (
     "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "nv-fabricmanager", "nvidia-imex",
-    "lab-kernel", "lab-fault", "lab-hw", "hold-gpu", "mokutil", "mlxconfig", "grub-probe",
+    "lab-kernel", "lab-fault", "lab-hw", "hold-gpu", "mokutil", "mlxconfig", "grub-probe", "dracut", "grubby",
 )  # fmt: skip
 UNITS = "usr/local/lib/systemd/system"
 WANTED = ("lab-hw.service", "lab-coldplug.service")

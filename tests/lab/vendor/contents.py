@@ -14,6 +14,7 @@ from lab.vendor.table import Package
 
 PAYLOAD = Path(__file__).with_name("payload")
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+LIBRARIES_EL = "/usr/lib64"
 SIMULATORS = "/usr/local/lib/lab"
 LICENSES = {"open": "Dual MIT/GPL", "proprietary": "NVIDIA"}
 # Module: (the function it calls, the function it offers, whether others may call that).
@@ -51,7 +52,7 @@ def _entry(package: Package, row: dict[str, Any]) -> list[Entry]:
         script = f'#!/bin/sh\nexec {SIMULATORS}/{name} "$@"\n'
         return [Entry(f"/usr/bin/{name}", script.encode(), int(row.get("mode", "0755"), 8))]
     if "kernel_source" in row:
-        return _kernel_source(package.release.version, row["kernel_source"])
+        return _kernel_source(package, row["kernel_source"])
     if "firmware" in row:
         folder = f"/usr/lib/firmware/nvidia/{package.release.version}"
         return [Entry(f"{folder}/{name}", f"stand-in for {name} {package.release.version}\n".encode() * 16) for name in row["firmware"]]
@@ -81,23 +82,25 @@ def _library(package: Package, row: dict[str, Any]) -> list[Entry]:
     name, version = row["library"], package.release.version
     real = f"{name}.{version}"
     soname = f"{name}.{row['soname']}" if "soname" in row else real
-    made = [Entry(f"{LIBRARIES}/{real}", shared_object(soname, f"{name} {version}"))]
+    folder = LIBRARIES_EL if package.platform.rpm else LIBRARIES
+    made = [Entry(f"{folder}/{real}", shared_object(soname, f"{name} {version}"))]
     if soname != real:
-        made.append(Entry(f"{LIBRARIES}/{soname}", link=real))
+        made.append(Entry(f"{folder}/{soname}", link=real))
     if row.get("development"):
-        made.append(Entry(f"{LIBRARIES}/{name}", link=soname))
+        made.append(Entry(f"{folder}/{name}", link=soname))
     return made
 
 
-def _kernel_source(version: str, flavour: str) -> list[Entry]:
+def _kernel_source(package: Package, flavour: str) -> list[Entry]:
     """Return the sources of the kernel modules: one small file each, built by the real dkms against real headers."""
+    version, name = package.release.version, package.dkms or "nvidia"
     words = {"VERSION": version, "LICENSE": LICENSES[flavour]}
-    sources = {name: (PAYLOAD / name).read_text() for name in ("dkms.conf", "Makefile", "nvidia.c")}
+    sources = {file: (PAYLOAD / file).read_text() for file in ("dkms.conf", "Makefile", "nvidia.c")}
     part = (PAYLOAD / "dependent.c").read_text()
     for module, (uses, offers, exported) in DEPENDENTS.items():
         text = part.replace("@USES@", uses).replace("@OFFERS@", offers)
         sources[f"{module}.c"] = text.replace("@EXPORT@", f"EXPORT_SYMBOL({offers});" if exported else "")
     made = []
-    for name, text in sources.items():
-        made.append(Entry(f"/usr/src/nvidia-{version}/{name}", _worded(text, words)))
+    for file, text in sources.items():
+        made.append(Entry(f"/usr/src/{name}-{version}/{file}", _worded(text, {**words, "NAME": name})))
     return made

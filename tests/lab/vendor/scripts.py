@@ -1,7 +1,7 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Maintainer scripts: the same steps that Debian's helpers put into the real packages."""
+"""Maintainer scripts: the same steps that Debian's helpers, and systemd's macros for RPM, put into the real packages."""
 
 from __future__ import annotations
 
@@ -84,3 +84,54 @@ def maintainer_scripts(package: Package) -> dict[str, str]:
         parts["prerm"].append(STOP_UNIT.format(**words))
         parts["postrm"].append(FORGET_UNIT.format(**words))
     return {name: "#!/bin/sh\nset -e\n" + "".join(texts) for name, texts in parts.items() if texts}
+
+
+ADD_USER_EL = """\
+getent group {user} >/dev/null || groupadd -r {user}
+getent passwd {user} >/dev/null || \\
+    useradd -r -g {user} -d /var/run/{user} -s /sbin/nologin -c "NVIDIA persistenced" {user}
+"""
+# Whether a build failed nobody learns from the package: its failure is swallowed.
+BUILD_EL = """\
+dkms add -m {module} -v {version} -q || :
+dkms build -m {module} -v {version} -q || :
+dkms install -m {module} -v {version} -q --force || :
+"""
+REMOVE_EL = "dkms remove -m {module} -v {version} -q --all || :\n"
+ENABLE_EL = """\
+if [ $1 -eq 1 ] && [ -x /usr/bin/systemctl ]; then
+    systemctl --no-reload preset {unit} || :
+fi
+"""
+STOP_EL = """\
+if [ $1 -eq 0 ] && [ -d /run/systemd/system ]; then
+    systemctl --no-reload disable --now {unit} || :
+fi
+"""
+RESTART_EL = """\
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload || :
+fi
+if [ $1 -ge 1 ] && [ -d /run/systemd/system ]; then
+    systemctl try-restart {unit} || :
+fi
+"""
+
+
+def scriptlets(package: Package) -> dict[str, str]:
+    """Return the scripts of an RPM package by when they run."""
+    parts: dict[str, list[str]] = {"pre": [], "post": [], "preun": [], "postun": []}
+    if package.user:
+        parts["pre"].append(ADD_USER_EL.format(user=package.user))
+    if any("library" in row for row in package.files):
+        parts["post"].append("/sbin/ldconfig\n")
+        parts["postun"].append("/sbin/ldconfig\n")
+    if package.dkms:
+        words = {"module": package.dkms, "version": package.release.version}
+        parts["post"].append(BUILD_EL.format(**words))
+        parts["preun"].append(REMOVE_EL.format(**words))
+    if package.service:
+        parts["post"].append(ENABLE_EL.format(unit=package.service))
+        parts["preun"].append(STOP_EL.format(unit=package.service))
+        parts["postun"].append(RESTART_EL.format(unit=package.service))
+    return {name: "".join(texts) for name, texts in parts.items() if texts}

@@ -18,15 +18,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from lab.vendor import repodata
 from lab.vendor.faults import Faults, read_faults
-from lab.vendor.site import ARCHITECTURE_FOLDER, LISTS, REPOSITORIES, Offer, SiteTree
+from lab.vendor.site import ARCHITECTURE_FOLDER, REPOSITORIES, Offer, SiteTree
 
 # "older" dates its lists this much before the fault was set.
 DAY = 86400.0
 POLL_SECONDS = 0.1
 SLOW_RATE = 20000
 CHUNK = 1 << 16
-TYPES = {".deb": "application/vnd.debian.binary-package", ".gz": "application/gzip", ".html": "text/html; charset=utf-8", ".pub": "text/plain"}
+TYPES = {
+    ".deb": "application/vnd.debian.binary-package", ".rpm": "application/x-rpm", ".gz": "application/gzip",
+    ".html": "text/html; charset=utf-8", ".pub": "text/plain",
+}  # fmt: skip
 
 
 class Site:
@@ -50,7 +54,8 @@ class Site:
 
         They are dated when the faults last changed, and later than the lists before: apt keeps what it has when it is offered an older date.
         """
-        offer, forged = faults.offer(), faults.on("bad-signature", f"/{REPOSITORIES}/{platform}/{ARCHITECTURE_FOLDER}/InRelease") is not None
+        folder = f"/{REPOSITORIES}/{platform}/{ARCHITECTURE_FOLDER}"
+        offer, forged = faults.offer(), any(faults.on("bad-signature", f"{folder}/{name}") for name in ("InRelease", repodata.SIGNATURE))
         key = (offer, forged, faults.moment)
         with self.guard:
             known = self.made.get(platform)
@@ -62,15 +67,16 @@ class Site:
 
     def find(self, path: str, faults: Faults) -> tuple[bytes | Path, float] | None:
         """Return the body of a path and when it was modified, or None when there is no such thing."""
-        parts = [part for part in path.split("/") if part]
+        parts = [part for part in path.split("/") if part not in ("", ".")]
         if ".." in parts:
             return None
-        if "/".join(parts[:-3]) == REPOSITORIES and parts[-2] == ARCHITECTURE_FOLDER and parts[-3] in self.tree.records:
-            platform, name = parts[-3], parts[-1]
-            if name in LISTS:
-                made, moment = self.lists(platform, faults)
+        depth = REPOSITORIES.count("/") + 1
+        if "/".join(parts[:depth]) == REPOSITORIES and parts[depth + 1 : depth + 2] == [ARCHITECTURE_FOLDER] and parts[depth] in self.tree.records:
+            platform, name = parts[depth], "/".join(parts[depth + 2 :])
+            made, moment = self.lists(platform, faults)
+            if name in made:
                 return made[name], moment
-            if name.endswith(".deb") and not self.offered(platform, name, faults.offer()):
+            if name.endswith((".deb", ".rpm")) and not self.offered(platform, name, faults.offer()):
                 return None
             if name.endswith(".pub") and faults.on("wrong-key", path):
                 return self.tree.impostor.public, faults.moment

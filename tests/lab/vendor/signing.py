@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,13 @@ class SigningKey:
     def detached(self, text: bytes) -> bytes:
         """Return the signature alone, as Release.gpg has it."""
         return self._sign(text, "--armor", "--detach-sign")
+
+    @contextmanager
+    def packages(self) -> Iterator[Callable[[bytes], bytes]]:
+        """Give what signs one package after another, binary as RPM has it."""
+        with gpg_home() as home:
+            gpg(home, "--import", str(self.secret))
+            yield lambda data: gpg(home, "--digest-algo", "SHA256", "--local-user", self.fingerprint, "--detach-sign", stdin=data)
 
     def _sign(self, text: bytes, *how: str) -> bytes:
         with gpg_home() as home:

@@ -15,13 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab.vendor import repodata
+from lab.vendor.contents import entries
 from lab.vendor.deb import build_deb
+from lab.vendor.rpm import Rpm, Sign, build_rpm
+from lab.vendor.scripts import scriptlets
 from lab.vendor.signing import SigningKey, obtain
-from lab.vendor.table import Table, load
+from lab.vendor.table import Package, Platform, Table, load
 
 REPOSITORIES = "compute/cuda/repos"
 ARCHITECTURE_FOLDER = "x86_64"
-LISTS = ("Packages", "Packages.gz", "Release", "Release.gpg", "InRelease")
+VENDOR = "NVIDIA Corporation"
+ARCHITECTURES = {"amd64": "x86_64"}
 OWNER = "cudatools (lab) <cudatools@vendor.lab>"
 IMPOSTOR = "somebody else (lab) <somebody@else.lab>"
 
@@ -61,11 +66,26 @@ class SiteTree:
         """Return the lists of a platform's folder, dated and signed."""
         every = self.records[platform]
         chosen = [record for record in every if offer.holds(record, every)]
+        signer = self.impostor if forged else self.signer
+        if "xml" in (every or [{}])[0]:
+            made = repodata.lists([record["xml"] for record in chosen], streams(chosen, flipped=offer.newer, moment=moment), moment)
+            return {**made, repodata.SIGNATURE: signer.detached(made[repodata.INDEX])}
         packages = "\n".join(record["stanza"] for record in chosen).encode()
         files = {"Packages": packages, "Packages.gz": gzip.compress(packages, 6, mtime=0)}
         release = release_file(files, moment)
-        signer = self.impostor if forged else self.signer
         return {**files, "Release": release, "Release.gpg": signer.detached(release), "InRelease": signer.clearsign(release)}
+
+
+def streams(records: list[dict[str, Any]], *, flipped: bool, moment: float) -> str:
+    """Return the streams of the vendor's module: BRANCH-open, BRANCH-dkms, and those of whatever is newest; the default one has flipped once."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        for flavour, end in (("open", "open"), ("proprietary", "dkms")):
+            if record["flavour"] in (None, flavour):
+                for stream in (f"{record['branch']}-{end}", "open-dkms" if end == "open" else "latest-dkms"):
+                    found.setdefault(stream, []).append(record["nevra"])
+    module = next((record["module"] for record in records if record["module"]), None)
+    return repodata.modules(module, found, "open-dkms" if flipped else "latest-dkms", moment) if module else ""
 
 
 def release_key(version: str) -> tuple[int, ...]:
@@ -126,25 +146,43 @@ def build(cache: Path) -> SiteTree:
 def _fill(part: Path, table: Table, signer: SigningKey) -> None:
     """Write every package and key file, and the records that the lists are made from."""
     records: dict[str, list[dict[str, Any]]] = {}
-    for platform in table.platforms:
-        folder = part / "root" / REPOSITORIES / platform.name / ARCHITECTURE_FOLDER
-        folder.mkdir(parents=True)
-        shutil.copy(signer.public, folder / platform.key_file)
-        found = records.setdefault(platform.name, [])
-        for package in table.packages(platform):
-            data, fields = build_deb(package)
-            (folder / package.filename).write_bytes(data)
-            description = fields.pop("Description")
-            fields |= {"Filename": f"./{package.filename}", "Size": str(len(data))}
-            fields |= {name: hashlib.new(name.lower(), data).hexdigest() for name in ("SHA1", "SHA256", "SHA512")}
-            stanza = "".join(f"{key}: {value}\n" for key, value in {**fields, "Description": description}.items())
-            found.append(
-                {
-                    "file": package.filename,
-                    "release": package.release.version,
-                    "branch": package.release.branch,
-                    "unreleased": package.release.unreleased,
-                    "stanza": stanza,
-                }
-            )
+    with signer.packages() as sign:
+        for platform in table.platforms:
+            folder = part / "root" / REPOSITORIES / platform.name / ARCHITECTURE_FOLDER
+            folder.mkdir(parents=True)
+            shutil.copy(signer.public, folder / platform.key_file)
+            records[platform.name] = [_add(folder, platform, package, sign) for package in table.packages(platform)]
     (part / "records.json").write_text(json.dumps(records))
+
+
+def _add(folder: Path, platform: Platform, package: Package, sign: Sign) -> dict[str, Any]:
+    """Write a package's file and return its record."""
+    record = {"release": package.release.version, "branch": package.release.branch, "unreleased": package.release.unreleased}
+    if platform.rpm:
+        rpm = as_rpm(package)
+        data, header = build_rpm(rpm, sign)
+        (folder / rpm.filename).write_bytes(data)
+        more = {"nevra": rpm.nevra, "flavour": package.flavour, "module": platform.module, "xml": repodata.entry(rpm, data, header)}
+        return {**record, "file": rpm.filename, **more}
+    data, fields = build_deb(package)
+    (folder / package.filename).write_bytes(data)
+    description = fields.pop("Description")
+    fields |= {"Filename": f"./{package.filename}", "Size": str(len(data))}
+    fields |= {name: hashlib.new(name.lower(), data).hexdigest() for name in ("SHA1", "SHA256", "SHA512")}
+    stanza = "".join(f"{key}: {value}\n" for key, value in {**fields, "Description": description}.items())
+    return {**record, "file": package.filename, "stanza": stanza}
+
+
+def as_rpm(package: Package) -> Rpm:
+    """Return a row's package in the form of RPM."""
+    relations = {"requires": "depends", "recommends": "recommends", "provides": "provides", "conflicts": "conflicts", "obsoletes": "obsoletes"}
+    return Rpm(
+        name=package.name,
+        evr=package.version,
+        arch=ARCHITECTURES.get(package.architecture, package.architecture),
+        summary=package.description,
+        files=entries(package),
+        relations={kind: list(package.relations.get(key, [])) for kind, key in relations.items()},
+        scripts=scriptlets(package),
+        vendor=VENDOR,
+    )

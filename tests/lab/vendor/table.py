@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).with_name("packages")
-RELATIONS = ("pre_depends", "depends", "recommends", "suggests", "breaks", "conflicts", "replaces", "provides")
-ROW_KEYS = {"name", "families", "since", "until", "version", "architecture", "description", "files", "service", "user", "dkms", *RELATIONS}
+RELATIONS = ("pre_depends", "depends", "recommends", "suggests", "breaks", "conflicts", "replaces", "provides", "obsoletes")
+ROW_KEYS = {"name", "families", "since", "until", "version", "architecture", "description", "files", "service", "user", "dkms", "flavour", *RELATIONS}
+# Whose packages a row without families makes.
+DEB_FAMILIES = ("debian", "ubuntu")
 FILE_KINDS = {
     "library": {"soname", "development"},
     "program": {"mode"},
@@ -23,7 +25,7 @@ FILE_KINDS = {
     "path": {"text", "source", "link", "dir", "mode", "conffile", "values"},
 }
 # "name (>= version)" with an optional architecture.
-RELATION = re.compile(r"^(?P<name>[a-z0-9][a-z0-9+.-]+)(?::\w+)?(?: \((?P<operator><<|<=|=|>=|>>) (?P<version>[^)]+)\))?$")
+RELATION = re.compile(r"^(?P<name>[A-Za-z0-9][A-Za-z0-9+.-]+)(?::\w+|\(x86-64\))?(?: \((?P<operator><<|<=|=|>=|>>) (?P<version>[^)]+)\))?$")
 
 
 class TableError(Exception):
@@ -41,6 +43,13 @@ class Platform:
     branches: tuple[int, ...]
     # By branch, where the vendor numbers packages in another way than it does today.
     older: dict[int, str] = field(default_factory=dict, hash=False)
+    # The module whose streams choose branch and flavour, for dnf.
+    module: str | None = None
+
+    @property
+    def rpm(self) -> bool:
+        """Tell whether the folder holds RPM packages."""
+        return self.family == "el"
 
 
 @dataclass(frozen=True)
@@ -68,10 +77,12 @@ class Package:
     service: str | None
     user: str | None
     dkms: str | None
+    # Only of the streams of one flavour of the kernel modules; None is of all.
+    flavour: str | None
 
     @property
     def filename(self) -> str:
-        """Return the name of the package's file."""
+        """Return the name of the package's file for apt."""
         return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
 
 
@@ -88,7 +99,7 @@ class Table:
         """Return all packages of a platform, those of unreleased releases included."""
         found: dict[tuple[str, str], Package] = {}
         for row in self.rows:
-            if platform.family not in row.get("families", [platform.family]):
+            if platform.family not in row.get("families", DEB_FAMILIES):
                 continue
             for release in self.releases:
                 if release.branch not in platform.branches:
@@ -105,6 +116,7 @@ def expand(row: dict[str, Any], platform: Platform, release: Release) -> Package
     """Fill the templates of a row in for a platform and a release."""
     words = {"v": release.version, "b": str(release.branch)}
     words["pv"] = fill(row.get("version", platform.older.get(release.branch, platform.version)), words)
+    words["ev"] = "3:" + release.version
     files = [{key: fill(value, words) for key, value in entry.items()} for entry in row.get("files", [])]
     return Package(
         platform=platform,
@@ -118,6 +130,7 @@ def expand(row: dict[str, Any], platform: Platform, release: Release) -> Package
         service=row.get("service"),
         user=row.get("user"),
         dkms=row.get("dkms"),
+        flavour=row.get("flavour"),
     )
 
 
@@ -162,7 +175,7 @@ def check_row(row: dict[str, Any]) -> None:
     for key in RELATIONS:
         for item in row.get(key, []):
             for alternative in item.split(" | "):
-                if not RELATION.match(fill(alternative, {"v": "580.1", "b": "580", "pv": "580.1-1"})):
+                if not RELATION.match(fill(alternative, {"v": "580.1", "b": "580", "pv": "580.1-1", "ev": "3:580.1"})):
                     raise TableError(f"{name}: {key} {item!r} is no package relation")
     for entry in row.get("files", []):
         kind = next((kind for kind in FILE_KINDS if kind in entry), None)

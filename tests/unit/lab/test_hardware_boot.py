@@ -183,3 +183,38 @@ def test_a_setting_of_an_adapter_is_in_force_after_the_next_start(
     assert row()[-2:] == ["True(1)", "True(1)"]
     assert nicsettings.main(["-d", "0000:18:00.0", "-y", "set", "NO_SUCH=1"]) == 3
     assert nicsettings.main(["-d", "0000:00:00.0", "-e", "q"]) == 3
+
+
+ENTRY = "title Linux ({0})\nversion {0}\nlinux /boot/vmlinuz-{0}\ninitrd /boot/initramfs-{0}.img\noptions root=/dev/vda1 ro {1}\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "release"),
+    [
+        (None, "5.14.0-100.el9.x86_64"),
+        ("saved_entry=one-5.14.0-9.el9.x86_64\n", "5.14.0-9.el9.x86_64"),
+        ("saved_entry=gone\n", "5.14.0-100.el9.x86_64"),
+    ],
+)
+def test_a_loader_with_a_file_for_each_kernel_starts_what_is_saved_else_the_newest(tmp_path: Path, environment: str | None, release: str) -> None:
+    entries = tmp_path / "boot/loader/entries"
+    entries.mkdir(parents=True)
+    for number in ("9", "100"):
+        name = f"5.14.0-{number}.el9.x86_64"
+        (entries / f"one-{name}.conf").write_text(ENTRY.format(name, f"word={number}"))
+    if environment is not None:
+        (tmp_path / "boot/grub2").mkdir()
+        (tmp_path / "boot/grub2/grubenv").write_text(f"# GRUB Environment Block\n{environment}")
+    number = release.split("-")[1].split(".", maxsplit=1)[0]
+    assert bootloader.start(str(tmp_path)) == (release, f"BOOT_IMAGE=/boot/vmlinuz-{release} root=/dev/vda1 ro word={number}")
+
+
+def test_an_entry_that_starts_once_is_forgotten(tmp_path: Path) -> None:
+    entries = tmp_path / "boot/loader/entries"
+    entries.mkdir(parents=True)
+    for name in ("1-1.el9", "1-2.el9"):
+        (entries / f"{name}.conf").write_text(ENTRY.format(name, ""))
+    (tmp_path / "boot/grub2").mkdir()
+    (tmp_path / "boot/grub2/grubenv").write_text("saved_entry=1-2.el9\nnext_entry=1-1.el9\n")
+    starts = [bootloader.start(str(tmp_path)) for _ in range(2)]
+    assert [started[0] for started in starts if started] == ["1-1.el9", "1-2.el9"]

@@ -24,6 +24,8 @@ PROGRAMS = {
     "mokutil": "secureboot:main",
     "mlxconfig": "nicsettings:main",
     "grub-probe": "bootloader:probe",
+    "dracut": "el:dracut",
+    "grubby": "el:grubby",
 }
 
 if __name__ == "__main__":

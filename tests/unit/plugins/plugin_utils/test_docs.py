@@ -51,6 +51,11 @@ PLANS = [
 ]
 
 
+def enterprise() -> dict[str, Any]:
+    """Return the platform of a host that dnf manages, as if it were managed already."""
+    return {"platform": {**catalog()["platforms"]["rhel9"], "id": "rhel9", "architecture": "x86_64"}}
+
+
 def shape(value: Any, path: str = "") -> set[tuple[str, str]]:
     """Return every path below a value with the name of its type."""
     if path in OPAQUE:
@@ -81,6 +86,7 @@ def test_the_page_describes_the_plan() -> None:
         made = resolve(asked, observed)
         assert "refusal" not in made, made
         seen |= shape(made)
+    seen |= shape(resolve(request(), bare(host=host("rocky", "9.6")), **enterprise()))
     unknown = {f"{path}: {kind}" for path, kind in seen if kind not in page.get(path, set())}
     assert not unknown, f"docs/plan.md lacks {sorted(unknown)}"
     told = {(path, kind) for path, kinds in page.items() for kind in kinds}

@@ -11,6 +11,9 @@ import shlex
 from dataclasses import dataclass, field
 
 FOLDER = "boot/grub"
+# Where a loader that takes one file for each kernel finds them, and its own variables.
+ENTRIES = "boot/loader/entries"
+FOLDER_BLS = "boot/grub2"
 BLOCK_BYTES = 1024
 # What grub-probe finds out of a disk with one file system.
 DISK = {
@@ -111,18 +114,65 @@ class Script:
 
 def environment(root: str) -> dict[str, str]:
     """Return GRUB's stored variables."""
+    return environment_at(os.path.join(root, FOLDER))
+
+
+def environment_at(folder: str) -> dict[str, str]:
+    """Return the variables that are stored in a folder."""
     try:
-        with open(os.path.join(root, FOLDER, "grubenv")) as file:
+        with open(os.path.join(folder, "grubenv")) as file:
             return dict(line.rstrip("\n").split("=", 1) for line in file if "=" in line and line[0] != "#")
     except FileNotFoundError:
         return {}
 
 
 def store(root: str, variables: dict[str, str]) -> None:
+    """Write GRUB's stored variables."""
+    store_at(os.path.join(root, FOLDER), variables)
+
+
+def store_at(folder: str, variables: dict[str, str]) -> None:
     """Write GRUB's stored variables in place, as the loader does: the block keeps its size."""
     text = "# GRUB Environment Block\n" + "".join(f"{name}={value}\n" for name, value in variables.items() if value)
-    with open(os.path.join(root, FOLDER, "grubenv"), "w") as file:
+    with open(os.path.join(folder, "grubenv"), "w") as file:
         file.write(text.ljust(BLOCK_BYTES, "#"))
+
+
+def order(name: str) -> list[tuple[int, int, str]]:
+    """Return what entries sort by, numbers as numbers."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-zA-Z]+", name)]
+
+
+def bls(root: str) -> dict[str, dict[str, str]]:
+    """Return the fields of each entry's file by its name, the newest first."""
+    folder, found = os.path.join(root, ENTRIES), {}
+    names = [name.removesuffix(".conf") for name in os.listdir(folder) if name.endswith(".conf")] if os.path.isdir(folder) else []
+    for name in sorted(names, key=order, reverse=True):
+        with open(os.path.join(folder, f"{name}.conf")) as file:
+            rows = [line.split(None, 1) for line in file.read().splitlines()]
+        found[name] = {"title": "", "version": "", "linux": "", "options": "", **{row[0]: row[1] for row in rows if len(row) == 2}}
+    return found
+
+
+def chosen_bls(root: str, entries: dict[str, dict[str, str]]) -> str | None:
+    """Return the name of the entry that starts when nobody touches a key."""
+    saved = environment_at(os.path.join(root, FOLDER_BLS)).get("saved_entry")
+    return saved if saved in entries else next(iter(entries), None)
+
+
+def start_bls(root: str) -> tuple[str, str] | None:
+    """Run the boot loader that has a file for each kernel; what is to start once is forgotten now."""
+    entries = bls(root)
+    folder = os.path.join(root, FOLDER_BLS)
+    stored = environment_at(folder)
+    once = stored.get("next_entry")
+    if once:
+        store_at(folder, {**stored, "next_entry": ""})
+    name = once if once in entries else chosen_bls(root, entries)
+    if name is None:
+        return None
+    fields = entries[name]
+    return os.path.basename(fields["linux"]).removeprefix("vmlinuz-"), f"BOOT_IMAGE={fields['linux']} {fields['options']}"
 
 
 def start(root: str = "/") -> tuple[str, str] | None:
@@ -131,7 +181,7 @@ def start(root: str = "/") -> tuple[str, str] | None:
         with open(os.path.join(root, FOLDER, "grub.cfg")) as file:
             text = file.read()
     except FileNotFoundError:
-        return None
+        return start_bls(root)
     stored = environment(root)
     script = Script(text, stored)
     if script.saved:

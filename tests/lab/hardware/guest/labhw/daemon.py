@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,7 +36,9 @@ def module_version() -> str | None:
 
 def package_version(path: str) -> str | None:
     """Return the upstream version of the package that a file belongs to."""
-    owner = subprocess.run(["dpkg-query", "--search", path], capture_output=True, text=True, check=False).stdout.partition(":")[0]
+    owner = ""
+    if shutil.which("dpkg-query"):
+        owner = subprocess.run(["dpkg-query", "--search", path], capture_output=True, text=True, check=False).stdout.partition(":")[0]
     if owner:
         shown = subprocess.run(["dpkg-query", "--show", "--showformat=${Version}", owner], capture_output=True, text=True, check=False).stdout
         return shown.rpartition(":")[2].partition("-")[0] or None
