@@ -296,3 +296,15 @@ def test_a_plans_locks_hold_the_driver_whoever_upgrades(host: Host) -> None:
         assert "580.195.03" in loose
     finally:
         host.node.lab.fault("site", "ok")
+
+
+def test_a_newer_kernel_that_somebody_installs_starts_next(host: Host) -> None:
+    running = host.node("uname", "-r").strip()
+    host.node("dnf", "-y", "-q", "upgrade", "kernel")
+    facts = host.run("facts")["ansible_facts"]["gpu_fleet"]["driver"]
+    following = facts["next_boot"]["kernel"]
+    assert following != running and following in facts["kernels"] and facts["kernels"][following]["initramfs"]
+    assert {"asked_by_dnf", "newer_kernel"} <= {reason["id"] for reason in facts["reboot_reasons"]}
+    host.node.reboot()
+    assert host.node("uname", "-r").strip() == following
+    assert host.run("facts")["ansible_facts"]["gpu_fleet"]["driver"]["reboot_reasons"] == []
