@@ -130,11 +130,12 @@ def main() -> None:
     try:
         record = work(store)
     except _record.Busy:
-        sys.exit("another process works on the transaction")
+        raise SystemExit("another process works on the transaction") from None
     except _record.Unreadable as error:
-        sys.exit(str(error))
+        raise SystemExit(str(error)) from error
     if record is None or record["status"] not in _transaction.UNFINISHED:
         remove()
     if record is not None:
         # The record says how it ended; a service that failed would be one more thing to clear away.
-        print("driver transaction %s: %s%s" % (record["id"], record["status"], ": " + record["reason"] if record["reason"] else ""))
+        reason = ": " + record["reason"] if record["reason"] else ""
+        sys.stdout.write("driver transaction %s: %s%s\n" % (record["id"], record["status"], reason))

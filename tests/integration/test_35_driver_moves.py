@@ -22,20 +22,20 @@ def node() -> Iterator[Node]:
     """Give a host on which somebody runs the proprietary flavour of the oldest branch."""
     with own_lab("moves", [HostSpec("n1", image="debian12", profile="h100-sxm8")]) as lab:
         made = Node(lab, "n1", "h100-sxm8")
-        made.install(OLD, "nvidia-fabricmanager", proprietary=True)
+        made.install(OLD, "nvidia-fabricmanager-535", proprietary=True)
         made("rm", "/etc/apt/sources.list.d/vendor.list")
         made("modprobe", "nvidia")
         yield made
 
 
-@pytest.mark.parametrize("branch", ["535", "580", "620"])
+@pytest.mark.parametrize("branch", ["535", "580"])
 def test_the_driver_moves_as_a_whole(node: Node, branch: str) -> None:
     asked = {"gpu_stack_driver": branch, "gpu_stack_pytorch": "", "gpu_stack_disruption": "idle", "gpu_stack_lock": {}}
     moved = play("site.yml", node.lab.name, options=DRIVER_ONLY, extra=asked)
     assert moved.rc == 0, moved.tail()
     made, facts = plan(moved, "n1"), observation(moved, "n1")
     wanted, driver = made["components"]["driver"]["wanted"], facts["driver"]
-    assert made["components"]["driver"]["action"] in ("change", "repair") and wanted["flavour"] == "open"
+    assert wanted["flavour"] == "open" and f"{wanted['branch']}" == branch
     kernel = driver["on_disk"][facts["host"]["kernel"]]
     assert {driver["loaded"]["version"], kernel["version"], driver["user_space"], driver["libcuda"]} == {wanted["version"]}
     assert {driver["loaded"]["flavour"], kernel["flavour"]} == {"open"}
