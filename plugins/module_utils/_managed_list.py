@@ -122,6 +122,8 @@ class Record:
 
     def save(self) -> None:
         """Write the list; it may hold the content of files that not everybody may read."""
+        # Who may look in is for the plan to say, which has the folder among its things: until then nobody but root.
+        os.makedirs(os.path.dirname(PATH), mode=0o700, exist_ok=True)
         text = json.dumps({"schema": SCHEMA, "items": self.items, "aside": self.aside}, indent=1, sort_keys=True) + "\n"
         put(PATH, text.encode("utf-8"), 0o600)
 

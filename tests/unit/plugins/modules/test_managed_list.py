@@ -114,6 +114,7 @@ def test_what_was_there_before_comes_back(host: Host, record: ModuleRun, release
     written = record(items=items)
     assert predicted == written and len(written["added"]) == len(items)
     assert Path(_managed_list.PATH).stat().st_mode & 0o777 == 0o600
+    assert Path(_managed_list.PATH).parent.stat().st_mode & 0o777 == 0o700
     assert {entry["id"]: entry["before"] for entry in json.loads(Path(_managed_list.PATH).read_text())["items"]}["trainer"] is None
 
     for name in ("new", "old", "key"):
