@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
         progress.reach(capture.global_and_fixture_disabled)
 
 
+# Before pytest-xdist, whose own hook reads the mark.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests of a folder in one process and in order where several run: they hand their hosts on."""
     for item in items:
