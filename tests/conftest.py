@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import progress
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 # Read by Ansible when it is first imported, which a test module may do.
@@ -25,9 +27,13 @@ def pytest_configure(config: pytest.Config) -> None:
         progress.reach(capture.global_and_fixture_disabled)
 
 
-# Before pytest-xdist, whose own hook reads the mark.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a folder in one process and in order where several run: they hand their hosts on."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.relative_to(CHECKOUT / "tests").parts[0]))
+class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
+    """Keeps the tests of a folder in one process and in order: they hand their hosts on."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "/".join(nodeid.split("/")[:2])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let `--dist=loadscope` mean folders."""
+    return ByFolder(config, log) if config.getoption("dist") == "loadscope" else None

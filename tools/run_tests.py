@@ -31,7 +31,7 @@ def pytest(*words: str, report: str = "junit") -> int:
 
 def everything() -> int:
     """Run all tests, two at a time; of those with hosts two folders, as the tests of one hand their hosts on."""
-    parts = {"without-hosts": ("--dist=worksteal", *WITHOUT_HOSTS), "with-hosts": ("--verbose", "--dist=loadgroup", *WITH_HOSTS)}
+    parts = {"without-hosts": ("--dist=worksteal", *WITHOUT_HOSTS), "with-hosts": ("--verbose", "--dist=loadscope", *WITH_HOSTS)}
     reports = [REPORTS / f"{name}.xml" for name in parts]
     for report in reports:
         report.unlink(missing_ok=True)
