@@ -20,18 +20,6 @@ from ansible_collections.gpu.fleet.plugins.module_utils import _apt_sources, _do
 from ansible_collections.gpu.fleet.plugins.module_utils._apt import Apt, Failed
 
 LISTS = _apt_sources.FOLDER
-# A repository as a plan describes it.
-OPTIONS: dict[str, dict[str, object]] = {
-    "id": {"type": "str"},
-    "path": {"type": "path", "required": True},
-    "content": {"type": "str", "required": True},
-    "key_path": {"type": "path", "required": True, "no_log": False},
-    "key_url": {"type": "str", "required": True, "no_log": False},
-    "fingerprint": {"type": "str", "required": True, "no_log": False},
-    "places": {"type": "list", "elements": "str", "default": []},
-    "proxy": {"type": "str"},
-    "instead": {"type": "str"},
-}
 # Of Sequoia's sqv, which newer apt verifies with. https://github.com/NVIDIA/cuda-repo-management/issues/39
 WEAK = re.compile(r"SHA1 is not considered secure|not bound|[Pp]olicy rejected")
 Repository = t.Dict[str, t.Any]

@@ -32,19 +32,6 @@ LOAD_SECONDS = _apt.UPDATE_SECONDS
 SHEBANG = re.compile(rb"#!\s*(/\S+)((?:\s+-\w+)*)\s*$")
 SECTION = re.compile(r"^\[([^\]]+)\]", re.M)
 Failed = _apt.Failed
-# A repository as a plan describes it.
-OPTIONS: dict[str, dict[str, object]] = {
-    "id": {"type": "str"},
-    "path": {"type": "path", "required": True},
-    "content": {"type": "str", "required": True},
-    "key_path": {"type": "path", "required": True, "no_log": False},
-    "key_url": {"type": "str", "required": True, "no_log": False},
-    "fingerprint": {"type": "str", "required": True, "no_log": False},
-    "places": {"type": "list", "elements": "str", "default": []},
-    "proxy": {"type": "str"},
-    "instead": {"type": "str"},
-    "stream": {"type": "str"},
-}
 Change = _apt.Change
 
 

@@ -17,6 +17,7 @@ description:
   - Needs nothing on the host but apt-get and dpkg.
 extends_documentation_fragment:
   - gpu.fleet.attributes
+  - gpu.fleet.packages
 attributes:
   check_mode:
     support: full
@@ -24,74 +25,6 @@ attributes:
     support: full
   idempotent:
     support: full
-options:
-  packages:
-    description: Exact version of each package by its name; an empty version means that any will do.
-    type: dict
-    required: true
-  repository:
-    description:
-      - The source that the packages come from, as the plan describes it.
-      - It is used in check mode only; a real run takes what is set up on the host.
-    type: dict
-    suboptions:
-      id:
-        description: Its name.
-        type: str
-      path:
-        description: The file that describes it to apt.
-        type: path
-        required: true
-      content:
-        description: The content of that file.
-        type: str
-        required: true
-      key_path:
-        description: Where its key is to be.
-        type: path
-        required: true
-      key_url:
-        description: Where its key is fetched from.
-        type: str
-        required: true
-      fingerprint:
-        description: The fingerprint of its key.
-        type: str
-        required: true
-      places:
-        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
-        type: list
-        elements: str
-        default: []
-      proxy:
-        description: The proxy that it is reached through.
-        type: str
-      instead:
-        description: What to use, in words, where the host's verifier does not accept its key.
-        type: str
-  unless_present:
-    description:
-      - Packages in any version, by name, each with a path. One whose path exists is not asked for.
-      - This is how a kernel's headers are wanted, which a kernel of one's own has without any package.
-    type: dict
-    default: {}
-  fetch_only:
-    description: Bring what the transaction needs onto the host and change nothing else.
-    type: bool
-    default: false
-  refresh:
-    description: Fetch the lists of packages first. Switch it off only right after a run with O(fetch_only=true).
-    type: bool
-    default: true
-  may_remove:
-    description: Names of packages that the transaction may remove.
-    type: list
-    elements: str
-    default: []
-  lock_timeout:
-    description: Seconds to wait for another run of apt or dpkg.
-    type: int
-    default: 120
 """
 
 EXAMPLES = r"""
@@ -112,24 +45,16 @@ changes:
     - {name: libcuda1, from: null, to: 580.178.04-1, action: install}
 """
 
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
-
-
-def asked(params: dict[str, t.Any]) -> dict[str, str]:
-    """Name and version of every package that the host is to have; an empty version is any."""
-    wanted = {name: str(version or "") for name, version in params["packages"].items()}
-    wanted.update({name: "" for name, path in params["unless_present"].items() if not os.path.exists(path)})
-    return wanted
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _packages
 
 
 def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
     """Make the transaction, or as much of it as was asked for; returns what it changed, or would change."""
     params = module.params
-    wanted = asked(params)
+    wanted = _packages.asked(params)
     if not _apt.missing(wanted):
         return []
     if module.check_mode:
@@ -156,31 +81,7 @@ def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "packages": {"type": "dict", "required": True},
-            "repository": {
-                "type": "dict",
-                "options": _apt_private.OPTIONS,
-            },
-            "unless_present": {"type": "dict", "default": {}},
-            "fetch_only": {"type": "bool", "default": False},
-            "refresh": {"type": "bool", "default": True},
-            "may_remove": {"type": "list", "elements": "str", "default": []},
-            "lock_timeout": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
-    changes: list[dict[str, object]] = []
-    try:
-        changes = bring(module)
-    except _apt.Failed as error:
-        module.fail_json(msg=str(error), changes=changes)
-    diff = {
-        "before": "".join("%s %s\n" % (change["name"], change["from"]) for change in changes if change["from"]),
-        "after": "".join("%s %s\n" % (change["name"], change["to"]) for change in changes if change["to"]),
-    }
-    module.exit_json(changed=bool(changes), changes=changes, diff=diff)
+    _packages.run(bring)
 
 
 if __name__ == "__main__":

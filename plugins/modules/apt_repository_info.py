@@ -16,46 +16,7 @@ description:
 extends_documentation_fragment:
   - gpu.fleet.attributes
   - gpu.fleet.attributes.info
-options:
-  repository:
-    description: The repository, as the plan describes it.
-    type: dict
-    required: true
-    suboptions:
-      id:
-        description: Its name.
-        type: str
-      path:
-        description: The file that describes it to apt.
-        type: path
-        required: true
-      content:
-        description: The content of that file.
-        type: str
-        required: true
-      key_path:
-        description: Where its key is to be.
-        type: path
-        required: true
-      key_url:
-        description: Where its key is fetched from.
-        type: str
-        required: true
-      fingerprint:
-        description: The fingerprint of its key.
-        type: str
-        required: true
-      places:
-        description: Where it lies, as beginnings of addresses without scheme; the host's other entries for it are left out.
-        type: list
-        elements: str
-        default: []
-      proxy:
-        description: The proxy that it is reached through.
-        type: str
-      instead:
-        description: What to use, in words, where the host's verifier does not accept its key.
-        type: str
+  - gpu.fleet.packages.repository
 """
 
 EXAMPLES = r"""
@@ -75,7 +36,7 @@ fingerprint:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _packages
 
 LOCK_SECONDS = 30
 
@@ -99,7 +60,7 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "required": True,
-                "options": _apt_private.OPTIONS,
+                "options": _packages.REPOSITORY,
             },
         },
         supports_check_mode=True,

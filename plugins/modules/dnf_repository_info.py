@@ -17,49 +17,7 @@ description:
 extends_documentation_fragment:
   - gpu.fleet.attributes
   - gpu.fleet.attributes.info
-options:
-  repository:
-    description: The repository, as the plan describes it.
-    type: dict
-    required: true
-    suboptions:
-      id:
-        description: Its name.
-        type: str
-      path:
-        description: The file that describes it to dnf.
-        type: path
-        required: true
-      content:
-        description: The content of that file.
-        type: str
-        required: true
-      key_path:
-        description: Where its key is to be.
-        type: path
-        required: true
-      key_url:
-        description: Where its key is fetched from.
-        type: str
-        required: true
-      fingerprint:
-        description: The fingerprint of its key.
-        type: str
-        required: true
-      places:
-        description: Not used; an apt_packages of the same plan is told of it.
-        type: list
-        elements: str
-        default: []
-      proxy:
-        description: The proxy that its key is fetched through; its content says so for dnf itself.
-        type: str
-      instead:
-        description: Not used; an apt_packages of the same plan is told of it.
-        type: str
-      stream:
-        description: The module and its stream, as in C(nvidia-driver:580-open), that the packages belong to.
-        type: str
+  - gpu.fleet.packages.repository
 """
 
 EXAMPLES = r"""
@@ -77,7 +35,7 @@ fingerprint:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _dnf
+from ansible_collections.gpu.fleet.plugins.module_utils import _dnf, _packages
 
 LOCK_SECONDS = 30
 
@@ -89,7 +47,7 @@ def main() -> None:
             "repository": {
                 "type": "dict",
                 "required": True,
-                "options": _dnf.OPTIONS,
+                "options": _packages.REPOSITORY,
             },
         },
         supports_check_mode=True,

@@ -150,6 +150,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _driver_steps,
     _engine,
     _kernel_driver,
+    _packages,
     _record,
     _rollback,
     _transaction,
@@ -184,8 +185,7 @@ class DriverTransaction:
     def request(self) -> dict[str, t.Any]:
         """What the steps are made from."""
         params, system = self.params, System("/", 60.0)
-        packages = {name: str(version or "") for name, version in params["packages"].items()}
-        packages.update({name: "" for name, path in params["unless_present"].items() if not os.path.exists(path)})
+        packages = _packages.asked(params)
         return {
             "version": params["version"],
             "flavour": params["flavour"],
@@ -379,12 +379,9 @@ def main() -> None:
         module.fail_json(msg="another process works on the driver of this host")
     except (Failed, _transaction.Refused, _record.Unreadable, _apt.Failed, _kernel_driver.Refused, OSError) as error:
         module.fail_json(msg=str(error), record=summary(transaction.store))
-    diff = {
-        "before": "".join("%s %s\n" % (change["name"], change["from"]) for change in result["changes"] if change["from"]),
-        "after": "".join("%s %s\n" % (change["name"], change["to"]) for change in result["changes"] if change["to"]),
-    }
+    result["diff"] = _packages.diff(result["changes"])
     result["record"] = summary(transaction.store)
-    module.exit_json(diff=diff, **result)
+    module.exit_json(**result)
 
 
 def summary(store: _record.Store) -> dict[str, t.Any] | None:
