@@ -67,7 +67,7 @@ changes:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _items
 
 
 def run(module: AnsibleModule) -> dict[str, bool]:
@@ -87,17 +87,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "items": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "role": {"type": "str"},
-                    "kind": {"type": "str", "required": True},
-                    "id": {"type": "str", "required": True},
-                    "desired": {"type": "dict", "required": True},
-                },
-            },
+            "items": _items.ITEMS,
             "lock_timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,

@@ -71,7 +71,7 @@ changes:
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _aside, _managed_list
+from ansible_collections.gpu.fleet.plugins.module_utils import _aside, _items, _managed_list
 
 
 def run(module: AnsibleModule) -> list[_aside.Cut]:
@@ -93,22 +93,7 @@ def difference(cut: _aside.Cut) -> dict[str, t.Any]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "items": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "role": {"type": "str"},
-                    "kind": {"type": "str", "required": True},
-                    "id": {"type": "str", "required": True},
-                    "desired": {"type": "dict", "required": True},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"items": _items.ITEMS}, supports_check_mode=True)
     try:
         found = run(module)
     except (_managed_list.Damaged, OSError) as error:

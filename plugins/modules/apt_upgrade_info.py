@@ -91,7 +91,7 @@ import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _items, _software
 
 LOCK_SECONDS = 120
 PREFERENCES = "/etc/apt/preferences.d"
@@ -196,17 +196,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "items": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "role": {"type": "str"},
-                    "kind": {"type": "str", "required": True},
-                    "id": {"type": "str", "required": True},
-                    "desired": {"type": "dict", "required": True},
-                },
-            },
+            "items": _items.ITEMS,
             "planned": {"type": "bool", "default": False},
         },
         supports_check_mode=True,

@@ -70,6 +70,7 @@ import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpu.fleet.plugins.module_utils import _items
 
 STATES = {"file": ("file", "absent"), "directory": ("directory",)}
 
@@ -161,22 +162,7 @@ def run(module: AnsibleModule) -> dict[str, t.Any]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "items": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "role": {"type": "str"},
-                    "kind": {"type": "str", "required": True},
-                    "id": {"type": "str", "required": True},
-                    "desired": {"type": "dict", "required": True},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"items": _items.ITEMS}, supports_check_mode=True)
     try:
         result = run(module)
     except (Problem, OSError) as error:

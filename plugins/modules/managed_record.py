@@ -44,6 +44,7 @@ options:
       desired:
         description: The state that it is to have. It is not used here.
         type: dict
+        required: true
 """
 
 EXAMPLES = r"""
@@ -71,7 +72,7 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _managed_list
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _items, _managed_list
 
 PATHS = ("file", "keyring")
 
@@ -111,22 +112,7 @@ def run(module: AnsibleModule) -> list[str]:
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "items": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "role": {"type": "str"},
-                    "kind": {"type": "str", "required": True},
-                    "id": {"type": "str", "required": True},
-                    "desired": {"type": "dict"},
-                },
-            },
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec={"items": _items.ITEMS}, supports_check_mode=True)
     folder = os.path.dirname(_managed_list.PATH)
     made = [] if os.path.isdir(folder) else [folder]
     try:
