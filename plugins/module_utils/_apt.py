@@ -18,7 +18,7 @@ import subprocess
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _dkms
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt_status, _dkms
 
 # Numbered files here are the journal of a run of dpkg that was cut off.
 JOURNAL = "/var/lib/dpkg/updates"
@@ -154,19 +154,21 @@ class Apt:
         """Fetch the lists; a source that fails is a failure, as otherwise an old list would decide."""
         self.call(["update", "-o", "APT::Update::Error-Mode=any"], UPDATE_SECONDS)
 
-    def words(self, wanted: dict[str, str]) -> list[str]:
-        """Arguments that ask for the packages."""
-        return [*INSTALL_WORDS, *("%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items()))]
+    def words(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> list[str]:
+        """Arguments that ask for the packages, and for others to go."""
+        asked = ["%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items())]
+        return [*INSTALL_WORDS, *asked, *(name + "-" for name in sorted(removed))]
 
-    def simulate(self, wanted: dict[str, str]) -> list[Change]:
-        """What the transaction would do."""
-        found = parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate"))
+    def simulate(self, wanted: dict[str, str], may_remove: t.Iterable[str] = ()) -> list[Change]:
+        """What the transaction would do. A hold on what may be removed is no obstacle; any other one is, as apt sees it."""
         held = {name for name, package in selections().items() if package.held}
+        with _apt_status.freed(held & set(may_remove)) as options:
+            found = parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate", *options))
         return [{**change, "held": True} if change["name"] in held else change for change in found]
 
-    def fetch(self, wanted: dict[str, str]) -> None:
+    def fetch(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
         """Bring everything that the transaction needs onto the host, and change nothing."""
-        self.call(self.words(wanted), INSTALL_SECONDS, "--download-only")
+        self.call(self.words(wanted, removed), INSTALL_SECONDS, "--download-only")
 
     def download(self, words: list[str], folder: str) -> tuple[int, str]:
         """Fetch package files into a folder, as NAME=VERSION each; returns the exit code and the output of apt-get."""
@@ -176,9 +178,9 @@ class Apt:
         """Install package files and remove packages in one transaction; a file that the operator changed stays the operator's."""
         self.call([*INSTALL_WORDS, *files, *(name + "-" for name in removed)], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
 
-    def install(self, wanted: dict[str, str]) -> None:
+    def install(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""
-        self.call(self.words(wanted), INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
+        self.call(self.words(wanted, removed), INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
 
 
 def cut_off() -> bool:

@@ -60,19 +60,20 @@ def bring(module: AnsibleModule) -> list[dict[str, t.Any]]:
     if module.check_mode:
         with _apt_private.PrivateApt(params["repository"], params["lock_timeout"]) as private:
             private.update()
-            changes = private.simulate(wanted)
+            changes = private.simulate(wanted, params["may_remove"])
         _apt.judge(changes, wanted, params["may_remove"])
         return [] if params["fetch_only"] else changes
     apt = _apt.Apt(params["lock_timeout"])
     apt.repair()
     if params["refresh"]:
         apt.update()
-    changes = apt.simulate(wanted)
+    changes = apt.simulate(wanted, params["may_remove"])
     _apt.judge(changes, wanted, params["may_remove"])
+    removed = [change["name"] for change in changes if change["action"] == "remove"]
     if params["fetch_only"]:
-        apt.fetch(wanted)
+        apt.fetch(wanted, removed)
         return []
-    apt.install(wanted)
+    apt.install(wanted, removed)
     left = _apt.missing(wanted)
     if left:
         raise _apt.Failed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))

@@ -91,12 +91,11 @@ import tempfile
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _items, _software
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_status, _items, _software
 
 LOCK_SECONDS = 120
 PREFERENCES = "/etc/apt/preferences.d"
 SETTINGS = "/etc/apt/apt.conf.d"
-STATUS = "/var/lib/dpkg/status"
 BLACKLIST = re.compile(r'^Unattended-Upgrade::Package-Blacklist:: "(.*)";$', re.M)
 
 
@@ -127,17 +126,8 @@ class Planned:
         for path, content in written(self.items, PREFERENCES).items():
             with open(os.path.join(folder, os.path.basename(path)), "w", encoding="utf-8") as output:
                 output.write(content)
-        held = {item["id"] for item in self.items if item["kind"] == "hold" and item["desired"]["held"]}
-        with open(STATUS, encoding="utf-8", errors="surrogateescape") as source:
-            stanzas = source.read().split("\n\n")
-        with open(os.path.join(self.root, "status"), "w", encoding="utf-8", errors="surrogateescape") as output:
-            output.write("\n\n".join(marked(stanza, held) for stanza in stanzas))
-
-
-def marked(stanza: str, held: set[str]) -> str:
-    """A stanza of dpkg's status, on hold if its package is to be."""
-    name = re.match(r"\n*Package: (\S+)", stanza)
-    return re.sub(r"^Status: install ", "Status: hold ", stanza, count=1, flags=re.M) if name and name.group(1) in held else stanza
+        held = [item["id"] for item in self.items if item["kind"] == "hold" and item["desired"]["held"]]
+        _apt_status.write(os.path.join(self.root, "status"), dict.fromkeys(held, True))
 
 
 def written(items: list[dict[str, t.Any]], folder: str) -> dict[str, str]:

@@ -205,7 +205,7 @@ class DriverTransaction:
             return []
         with _apt_private.PrivateApt(self.params["repository"], self.params["lock_timeout"]) as apt:
             apt.update()
-            changes = apt.simulate(request["packages"])
+            changes = apt.simulate(request["packages"], request["may_remove"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         return changes
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_status, _dkms
 from ansible_collections.gpu.fleet.plugins.modules import apt_upgrade_info
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan
 from fixtures.module_run import ModuleRun
@@ -107,7 +107,7 @@ def test_before_the_plan_is_carried_out(host: Host, run: ModuleRun, tmp_path: Pa
     status.write_text("Package: libcuda1\nStatus: install ok installed\n\nPackage: bash\nStatus: install ok installed\n")
     preferences.mkdir()
     (preferences / "theirs").write_text("theirs")
-    monkeypatch.setattr(apt_upgrade_info, "STATUS", str(status))
+    monkeypatch.setattr(_apt_status, "STATUS", str(status))
     monkeypatch.setattr(apt_upgrade_info, "PREFERENCES", str(preferences))
     monkeypatch.setattr(apt_upgrade_info, "SETTINGS", str(tmp_path / "apt.conf.d"))
     host.program("apt-get", f"for word; do case $word in Dir::*) cp -rT ${{word#*=}} {tmp_path}/seen-$(basename $word);; esac; done")

@@ -1,0 +1,48 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt_status
+
+STATUS = """Package: libcuda1
+Status: hold ok installed
+Description: says Status: hold ok installed
+ and Package: other
+
+Package: zstd
+Status: install ok installed
+
+Package: gone
+Status: deinstall ok config-files
+"""
+
+
+@pytest.fixture
+def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "status"
+    path.write_text(STATUS)
+    monkeypatch.setattr(_apt_status, "STATUS", str(path))
+    return path
+
+
+def test_marks_are_changed_in_a_copy_and_only_those_that_are_named(status: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    _apt_status.write(str(copy), {"libcuda1": False, "zstd": True, "gone": True})
+    marked = STATUS.replace("Status: install ok", "Status: hold ok", 1).replace("Status: hold ok", "Status: install ok", 1)
+    assert copy.read_text() == marked
+    assert status.read_text() == STATUS
+
+
+def test_apt_is_told_of_the_copy_while_it_is_there(status: Path) -> None:
+    with _apt_status.freed({"libcuda1"}) as options:
+        path = Path(options[1].partition("=")[2])
+        assert options == ["-o", f"Dir::State::Status={path}"]
+        assert "hold ok installed\nDescription" not in path.read_text()
+    assert not path.exists()
+    with _apt_status.freed(set()) as options:
+        assert options == []
