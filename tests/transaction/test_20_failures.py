@@ -17,11 +17,11 @@ MANAGER = "nvidia-fabricmanager"
 
 
 @pytest.fixture(scope="module")
-def running(machine: Machine) -> Machine:
+def running(host: Machine) -> Machine:
     """Give the host with the older driver at work."""
-    done = machine.change(OLD)
+    done = host.change(OLD)
     assert done["rc"] == 0, done["msg"]
-    return machine
+    return host
 
 
 def test_failure_12_without_an_equal_fabric_manager_nothing_changes(running: Machine) -> None:
