@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,20 @@ def test_gpgv_accepts_the_signature_and_refuses_a_forged_one(tmp_path: Path, sit
     assert verify(tmp_path, site.key, site.lists("debian12", Offer(), moment, forged=True)["InRelease"]).returncode != 0
 
 
-def test_signing_leaves_no_agent_and_no_home(site: SiteTree, tmp_path: Path) -> None:
-    before = set(Path("/tmp").glob("lab-gpg-*"))
+def test_signing_leaves_no_agent_and_no_home(site: SiteTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    homes: list[str] = []
+    make = tempfile.mkdtemp
+
+    def noted(**words: str) -> str:
+        homes.append(make(**words))
+        return homes[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", noted)
     key: SigningKey = site.signer
     assert b"BEGIN PGP SIGNATURE" in key.detached(b"text")
-    assert set(Path("/tmp").glob("lab-gpg-*")) <= before
-    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"gpg-agent\0--homedir\0/tmp/lab-gpg-" in read(path)]
-    assert left == []
+    assert homes and not any(Path(home).exists() for home in homes)
+    agents = [f"gpg-agent\0--homedir\0{home}\0".encode() for home in homes]
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if any(agent in read(path) for agent in agents)] == []
 
 
 def read(path: Path) -> bytes:
