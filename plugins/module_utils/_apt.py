@@ -45,14 +45,23 @@ class Selection(t.NamedTuple):
     held: bool
 
 
-def selections() -> dict[str, Selection]:
-    """Version and hold of each package that is wholly installed."""
+def rows() -> list[list[str]]:
+    """What dpkg knows: name, version, status and the wish of each package."""
     done = subprocess.run(  # pylint: disable=ansible-bad-function
         ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n"],
         stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
     )  # fmt: skip
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    return {row[0]: Selection(row[1], row[3:] == ["hold"]) for row in rows if len(row) > 2 and row[2] == "installed"}
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def selections() -> dict[str, Selection]:
+    """Version and hold of each package that is wholly installed."""
+    return {row[0]: Selection(row[1], row[3:] == ["hold"]) for row in rows() if len(row) > 2 and row[2] == "installed"}
+
+
+def unpacked() -> set[str]:
+    """Names of the packages of which more than settings is here, be they half installed."""
+    return {row[0] for row in rows() if len(row) > 2 and row[2] not in ("not-installed", "config-files")}
 
 
 def installed() -> dict[str, str]:

@@ -118,8 +118,8 @@ class DriverSteps:
             for path in sorted(set(state["files"]) | set(other["files"])):
                 if path in state["files"]:
                     put(path, state["files"][path])
-            present = _apt.installed()
-            gone = [name for name in state["absent"] if name in present]
+            # Also what is half installed, as after an unpacking that failed.
+            gone = sorted(_apt.unpacked() & set(state["absent"]))
             if not _apt.missing(state["packages"]) and not gone and not _apt.cut_off():
                 return
             self.archives.check(state["archives"])
@@ -129,6 +129,9 @@ class DriverSteps:
             left = _apt.missing(state["packages"])
             if left:
                 raise StepFailed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+            stayed = sorted(_apt.unpacked() & set(state["absent"]))
+            if stayed:
+                raise StepFailed("apt-get ended well, but these are still here: %s" % ", ".join(stayed))
 
     def build(self, state: State) -> None:
         """See that each kernel that this host may run next has the module."""

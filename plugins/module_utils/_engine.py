@@ -117,8 +117,9 @@ def work(store: _record.Store) -> t.Dict[str, t.Any] | None:
         signal.signal(signal.SIGTERM, lambda *_: setattr(transaction, "stopping", True))
         record = transaction.run()
         if record["status"] not in _transaction.UNFINISHED:
-            # Both sets stay: the present driver's, to come back to from a later one, and the former one's.
-            archives.keep(record["wanted"]["archives"], record["before"]["archives"])
+            if record["wanted"]["version"] != record["before"]["version"]:
+                # Both sets stay: the present driver's, to come back to from a later one, and the former one's.
+                archives.keep(record["wanted"]["archives"], record["before"]["archives"])
             with contextlib.suppress(_kernel_driver.Refused, OSError):
                 steps.release(record["services"])
         return record

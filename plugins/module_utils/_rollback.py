@@ -32,6 +32,8 @@ def check(record: Record | None) -> Record:
         raise Refused("there is nothing to go back to: the change to driver %s was undone already" % there)
     if record["undoes"]:
         raise Refused("there is nothing to go back to: the last change was itself the way back from driver %s to %s" % (back, there))
+    if there == back and record["before"]["flavour"] in (None, record["wanted"]["flavour"]):
+        raise Refused("there is nothing to go back to: the last change mended driver %s, and brought no other one" % there)
     if not back:
         raise Refused("there is nothing to go back to: the host had no driver before %s" % there)
     return record

@@ -170,14 +170,23 @@ class Transaction:
             record["reason"] = "%s; the way back failed at %s: %s" % (record["reason"], record["step"], reason)
             return
         record.update(direction=BACK, failed_step=record["step"], reason="%s failed: %s" % (record["step"], reason), asked_in=None, mode="reload")
-        # What could not be stopped keeps its driver, and nothing else has changed yet.
-        record["step"] = "start" if record["failed_step"] == "quiesce" else STEPS[0]
+        # What could not be stopped keeps its driver, as long as nothing else has changed; before a boot that nobody asked for it may have.
+        untouched = all(STEPS.index(entry["step"]) < STEPS.index("packages") for entry in record["history"])
+        record["step"] = "start" if record["failed_step"] == "quiesce" and untouched else STEPS[0]
+
+    def moves(self) -> bool:
+        """Whether another driver comes, or only something that the present one lacks, which no service has to stop for."""
+        wanted, before = self.record["wanted"], self.record["before"]
+        if wanted["version"] != before["version"] or before["flavour"] not in (None, wanted["flavour"]):
+            return True
+        return self.host.stale(self.target) is not None
 
     def act(self, step: str) -> str | None:
         """Do one step; a text says that a boot is needed first, and why."""
         record, host = self.record, self.host
         if step == "quiesce":
-            host.quiesce(record["services"])
+            if self.moves():
+                host.quiesce(record["services"])
         elif step == "unload":
             self.unload()
         elif step == "packages":

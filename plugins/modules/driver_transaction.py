@@ -237,8 +237,11 @@ class DriverTransaction:
     def go_back(self) -> dict[str, t.Any]:
         """Bring the driver back that the last transaction replaced; returns the record."""
         found = self.unfinished()
-        if found and found["status"] == _transaction.RUNNING and not self.check_mode:
-            found = self.finish()
+        if found and not self.check_mode and (found["undoes"] or found["status"] == _transaction.RUNNING):
+            asked_before, found = bool(found["undoes"]), self.finish()
+            if asked_before:
+                # It is a way back already, which somebody was interrupted in: to turn it would bring back what is to go.
+                return found
         if found and found["status"] == _transaction.WAITING:
             if self.check_mode:
                 return found

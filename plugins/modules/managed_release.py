@@ -139,7 +139,7 @@ class Release:
 def under_way() -> str | None:
     """Why nothing can be undone now: a change of the driver that has not come to its end needs its pins and its sources."""
     record = _record.Store().read()
-    if record is None or record["status"] not in _transaction.UNFINISHED:
+    if record is None or record["status"] not in (*_transaction.UNFINISHED, _transaction.NEEDS_ATTENTION):
         return None
     return (
         "a change of the driver is under way on this host (%s, step %s): run site.yml until it has ended, then this again. Nothing was undone"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt_status
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_status
 
 STATUS = """Package: libcuda1
 Status: hold ok installed
@@ -46,3 +46,9 @@ def test_apt_is_told_of_the_copy_while_it_is_there(status: Path) -> None:
     assert not path.exists()
     with _apt_status.freed(set()) as options:
         assert options == []
+
+
+def test_what_is_half_installed_is_here_and_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "a 1 unpacked install,b 1 config-files deinstall,c 1 installed hold,d 0 not-installed unknown,"
+    monkeypatch.setattr(_apt, "rows", lambda: [line.split(" ") for line in told.split(",")])
+    assert (_apt.unpacked(), _apt.installed()) == ({"a", "c"}, {"c": "1"})

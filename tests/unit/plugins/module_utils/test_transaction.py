@@ -382,3 +382,30 @@ class TestStore:
             pass
         with store.alone():
             pass
+
+
+def test_what_cannot_be_stopped_after_a_loss_of_power_is_not_taken_for_untouched(store: Store) -> None:
+    host = Host()
+    host.dies = ("packages", "2", "middle")
+    with pytest.raises(Killed):
+        begin(store, host).run()
+    host.restart()
+    host.fails = {("quiesce", None)}
+    record = resume(store, host)
+    assert (record["status"], host.disk) == ("needs_attention", "half")
+
+
+class Mended(Host):
+    """A host that has its driver and lacks a part of it."""
+
+    def packages(self, state: dict[str, Any], other: dict[str, Any]) -> None:
+        assert state["version"] == other["version"]
+        self.at("packages", state, "before")
+
+
+def test_no_service_stops_for_what_the_same_driver_lacks(store: Store) -> None:
+    host, same = Mended(), {"version": "1", "flavour": "open"}
+    request = {"mode": "reload", "may_reboot": False, "settings": SETTINGS}
+    record = Transaction(store, host, _transaction.new("t", request, same, same, ["fabric"])).run()
+    assert record["status"] == "done"
+    assert not {"quiesce", "unload"} & set(host.calls) and "packages" in host.calls

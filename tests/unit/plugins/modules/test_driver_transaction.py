@@ -240,6 +240,21 @@ def test_a_change_that_waits_for_its_boot_is_called_back(host: Host, module: Mod
     assert (done["changed"], done["reboot"], done["record"]["direction"]) == (True, False, "back")
 
 
+def test_a_way_back_that_waits_for_its_boot_is_not_turned_by_the_same_command(host: Host, module: ModuleRun) -> None:
+    host.leave("waiting_for_reboot")
+    record = host.store.read()
+    assert record is not None
+    host.store.write({**record, "undoes": "an earlier one"})
+    host.ends = ["done"]
+    done = module(state="former", reload=True)
+    assert (done["record"]["direction"], done["record"]["status"]) == ("forward", "done")
+
+
+def test_a_change_that_mended_the_same_driver_leads_back_to_none(host: Host, module: ModuleRun) -> None:
+    host.leave("done", "1")
+    assert "mended driver 1, and brought no other one" in module(state="former", reload=True)["msg"]
+
+
 def test_a_way_back_that_fails_is_a_failure(host: Host, module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
     host.ends = ["done", "rolled_back"]

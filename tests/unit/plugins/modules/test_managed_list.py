@@ -153,7 +153,9 @@ def test_a_list_of_another_release_is_not_guessed_at(host: Host, record: ModuleR
     assert host.held() == ["zstd"]
 
 
-@pytest.mark.parametrize(("status", "undone"), [("running", False), ("waiting_for_reboot", False), ("done", True), ("rolled_back", True)])
+@pytest.mark.parametrize(
+    ("status", "undone"), [("running", False), ("waiting_for_reboot", False), ("needs_attention", False), ("done", True), ("rolled_back", True)]
+)
 def test_a_change_of_the_driver_is_not_robbed_of_its_way(
     host: Host, record: ModuleRun, release: ModuleRun, tmp_path: Path, status: str, undone: bool
 ) -> None:
