@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import sys
 import typing as t
 
@@ -57,15 +58,17 @@ class Dnf:
         release = self.dnf.rpm.detect_releasever(conf.installroot)
         if release and not conf.releasever:
             conf.releasever = release
-        # Nothing goes that nobody asked about, and no kernel makes room for another.
-        conf.clean_requirements_on_remove, conf.installonly_limit, conf.install_weak_deps = False, 0, False
-        conf.best, conf.exit_on_lock, conf.assumeyes, conf.assumeno = True, True, False, False
+        conf.exit_on_lock, conf.assumeyes, conf.assumeno = True, False, False
+        if request["verb"] != "upgrade":
+            # Nothing goes that nobody asked about, and no kernel makes room for another.
+            conf.clean_requirements_on_remove, conf.installonly_limit, conf.install_weak_deps, conf.best = False, 0, False, True
         for name, value in request["settings"].items():
             setattr(conf, name, value)
         if not request["private"]:
             self.base.setup_loggers()
         # Locks of versions are the caller's, who moves them along; other plugins (entitlements) may be needed to reach repositories.
-        self.base.init_plugins(["versionlock", *(WRITING if request["private"] else ())])
+        unwanted = () if request["verb"] == "upgrade" else ("versionlock",)
+        self.base.init_plugins([*unwanted, *(WRITING if request["private"] else ())])
         self.base.pre_configure_plugins()
         self.base.read_all_repos()
         self.base.configure_plugins()
@@ -83,11 +86,12 @@ class Dnf:
             return
         name, _colon, wanted = self.request["stream"].partition(":")
         container = self.base._moduleContainer
-        if wanted not in {module.getStream() for module in container.getModulePackages() if module.getName() == name}:
-            known = sorted({module.getStream() for module in container.getModulePackages() if module.getName() == name})
+        known = sorted({module.getStream() for module in container.getModulePackages() if module.getName() == name})
+        if wanted not in known:
             raise Refused("no repository has the stream %s:%s; there are %s" % (name, wanted, ", ".join(known) or "none of that module"))
         enabled = container.getEnabledStream(name)
-        if enabled == wanted or (self.request["alone"] and not enabled):
+        # What an upgrade does, it does with the stream that is enabled, whichever that is.
+        if enabled == wanted or (self.request["alone"] and not enabled) or (self.request["verb"] == "upgrade" and not self.request["private"]):
             return
         if not self.request["private"]:
             raise Refused(
@@ -124,16 +128,22 @@ class Dnf:
         available = list(found.available())
         if not available:
             return False
-        package = available[0]
-        if present and not version:
-            return True
-        if present and max(present) > package:
-            self.base.package_downgrade(package, strict=True)
-        elif present:
-            self.base.package_upgrade(package)
-        else:
-            self.base.package_install(package)
+        if version or not present:
+            self.place(available[0], list(present))
         return True
+
+    def place(self, package: t.Any, present: list[t.Any]) -> None:
+        """Ask for a package in place of those of its name that are here."""
+        if not present or self.is_multiple(package):
+            self.base.package_install(package)
+        elif max(present) > package:
+            self.base.package_downgrade(package, strict=True)
+        else:
+            self.base.package_upgrade(package)
+
+    def is_multiple(self, package: t.Any) -> bool:
+        """Whether a package is one of which several versions are installed side by side, as those of kernels are."""
+        return bool(self.base._get_installonly_query(self.base.sack.query().filter(pkg=[package])))
 
     def hidden(self, absent: list[str]) -> str:
         """An addition to a message, where module streams keep a package from being seen."""
@@ -143,41 +153,42 @@ class Dnf:
         covered = [name for name in absent if name in names]
         return "; other module streams have %s" % ", ".join(covered) if covered else ""
 
-    def resolve(self) -> list[dict[str, t.Any]]:
-        """What the transaction does, by name."""
+    def resolve(self, erasing: bool = True) -> list[dict[str, t.Any]]:
+        """What the transaction does, by name; of what is installed in several versions the name holds the version."""
         try:
-            self.base.resolve(allow_erasing=True)
+            self.base.resolve(allow_erasing=erasing)
         except self.dnf.exceptions.DepsolveError as error:
             raise Refused("dnf finds no way: %s" % " ".join(str(error).split())) from None
         transaction = self.base.transaction or ()
-        basearch = self.base.conf.basearch
-        new: dict[str, t.Any] = {}
-        old: dict[str, t.Any] = {}
-        for sort, packages in ((new, getattr(transaction, "install_set", ())), (old, getattr(transaction, "remove_set", ()))):
-            for package in packages:
-                sort[package.name if package.arch in (basearch, "noarch") else "%s.%s" % (package.name, package.arch)] = package
+        new, old = ({self.label(one): one for one in getattr(transaction, name, ())} for name in ("install_set", "remove_set"))
         changes = []
         for name in sorted({*new, *old}):
-            before, after = old.get(name), new.get(name) or self.remaining(old.get(name))
+            before: t.Any = old.get(name)
+            after: t.Any = new.get(name) or self.remaining(before)
             if before is not None and after is not None and before.evr == after.evr:
                 continue
             changes.append({
                 "name": name, "from": before.evr if before else None, "to": after.evr if after else None,
                 "action": "install" if before is None else "remove" if after is None else "change",
-                "lower": bool(before and after and after.evr_lt(before)),
+                "lower": bool(before and after and after.evr_lt(before)), "package": (after or before).name,
             })
         return changes
 
+    def label(self, package: t.Any) -> str:
+        """What a package is called in an answer."""
+        if self.is_multiple(package):
+            return "%s-%s" % (package.name, package.evr)
+        return str(package.name if package.arch in (self.base.conf.basearch, "noarch") else "%s.%s" % (package.name, package.arch))
+
     def remaining(self, removed: t.Any) -> t.Any:
         """Another version of a package that stays when one goes, as after a transaction that was cut off."""
-        if removed is None:
+        if removed is None or self.is_multiple(removed):
             return None
         same = self.base.sack.query().installed().filter(name=removed.name, arch=removed.arch)
         return next((package for package in same if package.evr != removed.evr), None)
 
-    def download(self) -> None:
-        """Bring the packages onto the host and check each one's signature where its repository asks for that."""
-        packages = list(self.base.transaction.install_set) if self.base.transaction else []
+    def download(self, packages: list[t.Any]) -> None:
+        """Bring packages onto the host and check each one's signature where its repository asks for that."""
         self.base.download_packages(packages)
         for package in packages:
             code, complaint = self.base.package_signature_check(package)
@@ -187,18 +198,71 @@ class Dnf:
             elif code:
                 raise Refused("the signature of %s is not to be trusted: %s" % (package, complaint))
 
+    def collect(self) -> dict[str, t.Any]:
+        """Copy the files of exact versions into a folder, whichever stream they belong to; C({lacking}) are those that no repository has."""
+        hawkey = importlib.import_module("hawkey")
+        every = self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()
+        found, lacking = [], []
+        for label, version in sorted(self.request["wanted"].items()):
+            name, _dot, arch = label.rpartition(".")
+            plain = label[:-len(version) - 1] if label.endswith("-" + version) else label
+            own = every.filter(name=plain, evr=version, arch=[self.base.conf.basearch, "noarch"])
+            some = list(own or every.filter(name=name, evr=version, arch=arch))[:1]
+            found += some
+            lacking += [] if some else [label]
+        self.download(found)
+        for package in found:
+            shutil.copy(package.localPkg(), self.request["folder"])
+        return {"changes": [], "lacking": lacking}
+
+    def exchange(self) -> dict[str, t.Any]:
+        """Install package files and remove packages in one transaction, with nothing but what is on this host."""
+        base, request = self.base, self.request
+        base.conf.read()
+        base.conf.clean_requirements_on_remove, base.conf.installonly_limit, base.conf.exit_on_lock = False, 0, True
+        # Neither what is locked or excluded elsewhere, nor what would ask a server, has a say in this.
+        base.conf.plugins, base.conf.disable_excludes = False, ["all"]
+        base.setup_loggers()
+        base.fill_sack(load_system_repo=True, load_available_repos=False)
+        for package in base.add_remote_rpms(request["files"], strict=True):
+            present = list(base.sack.query().installed().filter(name=package.name, arch=[package.arch, "noarch"]))
+            same = [other for other in present if other.evr == package.evr]
+            others = [] if self.is_multiple(package) else [other for other in present if other.evr != package.evr]
+            if same and others:
+                # A transaction that was cut off: whether the scripts of the new one have run is not known.
+                base.package_reinstall(package)
+                for other in others:
+                    base.package_remove(other)
+            elif not same:
+                self.place(package, others)
+        for package in [one for one in base.sack.query().installed() if self.label(one) in request["remove"]]:
+            base.package_remove(package)
+        changes = self.resolve()
+        unasked = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in request["remove"]]
+        if unasked:
+            raise Refused("refused: dnf would also remove %s" % ", ".join(unasked))
+        base.do_transaction()
+        return {"changes": changes}
+
+    def upgrade(self) -> dict[str, t.Any]:
+        """What a full upgrade would do; C(locking) is whether the plugin that keeps locks takes part."""
+        self.base.upgrade_all()
+        return {"changes": self.resolve(erasing=False), "locking": any(one.name == "versionlock" for one in self.base._plugins.plugins)}
+
     def run(self) -> dict[str, t.Any]:
         """Do what was asked for."""
+        verb = self.request["verb"]
+        if verb == "exchange":
+            return self.exchange()
         self.load()
-        if self.request["alone"]:
-            return {"changes": []}
+        if verb in ("load", "collect", "upgrade"):
+            return {"changes": []} if verb == "load" else self.collect() if verb == "collect" else self.upgrade()
         self.mark()
         changes = self.resolve()
-        verb = self.request["verb"]
         if verb in ("fetch", "install"):
             if changes != self.request["expected"]:
                 raise Refused("what dnf would do has changed since it was looked at; run again")
-            self.download()
+            self.download(list(self.base.transaction.install_set) if self.base.transaction else [])
         if verb == "install":
             self.base.do_transaction()
         return {"changes": changes}

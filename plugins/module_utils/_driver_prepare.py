@@ -14,7 +14,7 @@ import os
 import subprocess
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _pci
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _managers, _pci
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -72,6 +72,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["to"] for change in changes if change["to"]},
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
+        "locks": request.get("locks") or {},
         "gpus": countable(system),
     }
     before = {
@@ -82,6 +83,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["from"] for change in changes if change["from"]},
         "absent": [change["name"] for change in changes if change["action"] == "install"],
         "files": {path: content(path) for path in request["files"]},
+        "locks": {},
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
     }
@@ -96,33 +98,32 @@ def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before:
     wanted["packages"].update({name: version for name, version in request["packages"].items() if version})
     former = owed["before"]
     new = set(wanted["packages"]) | set(owed["wanted"]["packages"]) | set(before["packages"])
-    before.update({part: former[part] for part in ("version", "flavour", "packages")})
+    before.update({part: former[part] for part in ("version", "flavour", "packages", "locks") if part in former})
     before["files"].update({path: text for path, text in former["files"].items() if path in before["files"]})
     before["absent"] = sorted(new - set(former["packages"]))
 
 
-def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, owed: Record | None = None) -> t.Tuple[State, State]:
+def prepare(
+    request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, manager: _managers.AptManager, owed: Record | None = None
+) -> t.Tuple[State, State]:
     """Simulate the transaction and fetch the files for both ways; raises Refused, and then nothing has changed.
 
     C(owed) is the record of a transaction that could not go back.
     """
     system = System("/", 600.0)
     try:
-        apt = _apt.Apt(lock_timeout)
-        apt.repair()
-        apt.update()
-        changes = apt.simulate(request["packages"], request["may_remove"])
-        _apt.judge(changes, request["packages"], request["may_remove"])
-        wanted, before = states(request, changes, system)
-        if owed:
-            instead_of(owed, request, wanted, before)
-        before["archives"], lost = archives.have(before["packages"], apt)
-        if lost and request["way_back"] == "required":
-            raise Refused("there would be no way back: %s cannot be had from a repository of this host or from %s" % (
-                ", ".join(lost), archives.folder))
-        wanted["archives"], lacking = archives.have(wanted["packages"], apt)
-        if lacking:
-            raise Refused("%s cannot be fetched" % ", ".join(lacking))
+        with manager.ready(request, lock_timeout) as found:
+            wanted, before = states(request, found.changes, system)
+            before["locks"] = manager.locks()
+            if owed:
+                instead_of(owed, request, wanted, before)
+            before["archives"], lost = archives.have(before["packages"], found.source)
+            if lost and request["way_back"] == "required":
+                raise Refused("there would be no way back: %s cannot be had from a repository of this host or from %s" % (
+                    ", ".join(lost), archives.folder))
+            wanted["archives"], lacking = archives.have(wanted["packages"], found.source)
+            if lacking:
+                raise Refused("%s cannot be fetched" % ", ".join(lacking))
     except (_apt.Failed, _kernel_driver.Refused) as error:
         raise Refused(str(error)) from error
     room(archives.folder, wanted)

@@ -206,6 +206,20 @@ def trusted_key_state(system: System, fingerprint: str) -> dict[str, t.Any]:
     return {"state": "trusted" if files else "absent", "files": files}
 
 
+def lock_state(system: System, name: str) -> dict[str, t.Any]:
+    """The lines of dnf's list that bind a package."""
+    from ansible_collections.gpu.fleet.plugins.module_utils import _locks
+
+    return _locks.lock_state(system, name)
+
+
+def stream_state(system: System, name: str) -> dict[str, t.Any]:
+    """The stream of a module that dnf has enabled."""
+    from ansible_collections.gpu.fleet.plugins.module_utils import _streams
+
+    return _streams.stream_state(system, name)
+
+
 def states(
     system: System,
     wanted: list[dict[str, str]],
@@ -248,4 +262,6 @@ READERS: t.Dict[str, t.Callable[[System, str], t.Optional[t.Dict[str, t.Any]]]] 
     "python_environment": environment_state,
     "source": source_state,
     "trusted_key": trusted_key_state,
+    "lock": lock_state,
+    "stream": stream_state,
 }

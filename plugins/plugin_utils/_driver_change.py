@@ -22,8 +22,6 @@ SERVICES = (
 )  # fmt: skip
 # A change that is under way or was cut off, one that waits for a boot, and one whose way back failed.
 UNFINISHED = ("running", "waiting_for_reboot", "needs_attention")
-# Files that belong to the versions: they change in the same step, and go back with them.
-WITH_PACKAGES = (_managed_plan.PIN, _dnf_plan.LOCKS, _dnf_plan.STREAM)
 # Stands for it among what differs from the plan.
 UNFINISHED_ID = "transaction:driver"
 # Before a command, as in a unit of systemd: it may fail.
@@ -42,7 +40,7 @@ def plan(
     return {
         "kernels": kernels,
         "headers": {platform["kernel_headers"].replace("{kernel}", name): f"/lib/modules/{name}/build" for name in kernels},
-        "files": {item["id"]: item["desired"]["content"] for item in managed if item["id"] in WITH_PACKAGES},
+        **_with_packages(managed),
         "services": list(SERVICES),
         "settings": settings(observed) if lost else [],
         "may_remove": sorted(package["name"] for package in driver.get("packages") or []),
@@ -50,6 +48,16 @@ def plan(
         # A module that nobody holds and that cannot be taken out all the same goes with a boot; who agreed to the one agreed to the other.
         "reboot": foreseen["reboot"] or (foreseen["reload"] and asked["disruption"] == "idle"),
         "way_back": "required" if len(set(parts(driver, kernel).values())) == 1 else "optional",
+    }
+
+
+def _with_packages(managed: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return what belongs to the versions: it changes in the same step as the packages, and goes back with them."""
+    desired = {(item["kind"], item["id"]): item["desired"] for item in managed if item["role"] == "nvidia_driver"}
+    files = {_managed_plan.PIN: ("file", _managed_plan.PIN), _dnf_plan.STREAM: ("stream", _dnf_plan.MODULE)}
+    return {
+        "files": {path: desired[key]["content"] for path, key in files.items() if key in desired},
+        "locks": {name: state["lines"][0] for (kind, name), state in desired.items() if kind == "lock"},
     }
 
 

@@ -106,7 +106,7 @@ def _plan(
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
         fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
-        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager, observed)
+        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)

@@ -28,6 +28,7 @@ MAPPINGS = {
     "differs": "<role>",
     "transaction.headers": "<package>",
     "transaction.files": "<path>",
+    "transaction.locks": "<package>",
     "lock.driver": "<request>",
     "lock.pytorch": "<request>",
     "nccl.variables": "<variable>",
