@@ -153,7 +153,9 @@ def test_failure_07_a_key_that_comes_again_is_seen(managed: Lab) -> None:
 # A source of the same owner elsewhere, without a keyring of its own: apt checks it by what it trusts for everything.
 TOOLS = f"""
 mkdir -p /srv/tools && cd /srv/tools
-for name in InRelease Packages Packages.gz; do python3 -c "import urllib.request as u; open('$name', 'wb').write(u.urlopen('{SITE}/$name').read())"; done
+for name in InRelease Packages Packages.gz; do
+    python3 -c "import urllib.request as u; open('$name', 'wb').write(u.urlopen('{SITE}/$name').read())"
+done
 echo 'deb file:/srv/tools ./' >/etc/apt/sources.list.d/tools.list
 """
 
