@@ -43,7 +43,10 @@ PLAYBOOK = """
     - name: Run it
       gpu.fleet.MODULE: "{{ given }}"
 """
-ACTIONS = {"packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts", "locks": "dnf_locks", "files": "managed_files", "key": "repository_key"}
+ACTIONS = {
+    "packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts", "locks": "dnf_locks", "files": "managed_files",
+    "key": "repository_key",
+}  # fmt: skip
 AUTOMATIC = "import sys\nfrom dnf.automatic.main import main\nsys.exit(main(['/etc/dnf/automatic.conf', '--installupdates']))\n"
 TRACES = "find /etc /var/cache/dnf /var/lib/dnf /var/lib/rpm /var/log /tmp ! -path '/var/log/journal*' -type f -printf '%p %s %T@\\n' | sort"
 HOLD = """
