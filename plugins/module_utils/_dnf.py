@@ -102,17 +102,20 @@ def told(change: Change) -> Change:
 class Dnf:
     """dnf on the host, or with caches of its own and one repository more."""
 
-    def __init__(self, repository: dict[str, t.Any] | None, lock_timeout: int, private: bool, alone: bool = False) -> None:
+    def __init__(self, repository: dict[str, t.Any] | None, lock_timeout: int, private: bool, alone: bool = False, staged: bool = False) -> None:
         self.repository = repository
         self.private = private
         self.alone = alone
+        # The stream is enabled for this process alone; it comes to the host with the packages.
+        self.staged = private or staged
         self.refresh = True
         self.lock_timeout = lock_timeout
         self.settings: dict[str, t.Any] = {}
         self.root = ""
 
     def __enter__(self) -> Dnf:
-        self.root = tempfile.mkdtemp(prefix="gpu-fleet-dnf-")
+        # Where there is room for lists and packages, as C(/tmp) may be memory.
+        self.root = tempfile.mkdtemp(prefix="gpu-fleet-dnf-", dir="/var/tmp")
         try:
             if self.private:
                 self.furnish()
@@ -163,7 +166,7 @@ class Dnf:
         repository = self.repository or {}
         sections = SECTION.findall(repository.get("content") or "")
         request = {
-            "verb": verb, "wanted": wanted, "expected": expected, "private": self.private, "alone": self.alone, "refresh": self.refresh,
+            "verb": verb, "wanted": wanted, "expected": expected, "private": self.private, "staged": self.staged, "alone": self.alone, "refresh": self.refresh,
             "settings": self.settings, "stream": repository.get("stream"),
             "fingerprints": {name: repository["fingerprint"].upper() for name in sections}, **more,
         }  # fmt: skip

@@ -13,15 +13,13 @@ C({locked}) where another dnf is at work.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import shutil
 import sys
 import typing as t
-
-# Plugins that write on the host what they see.
-WRITING = ("generate_completion_cache", "product-id")
 
 
 class Refused(Exception):
@@ -55,9 +53,7 @@ class Dnf:
         conf, request = self.base.conf, self.request
         conf.read()
         conf.substitutions.update_from_etc(conf.installroot, varsdir=conf.varsdir)
-        release = self.dnf.rpm.detect_releasever(conf.installroot)
-        if release and not conf.releasever:
-            conf.releasever = release
+        conf.releasever = conf.releasever or self.dnf.rpm.detect_releasever(conf.installroot)
         conf.exit_on_lock, conf.assumeyes, conf.assumeno = True, False, False
         if request["verb"] != "upgrade":
             # Nothing goes that nobody asked about, and no kernel makes room for another.
@@ -66,9 +62,9 @@ class Dnf:
             setattr(conf, name, value)
         if not request["private"]:
             self.base.setup_loggers()
-        # Locks of versions are the caller's, who moves them along; other plugins (entitlements) may be needed to reach repositories.
+        # Locks of versions are the caller's, who moves them along, and nothing is written for a look; others may be needed to reach repositories.
         unwanted = () if request["verb"] == "upgrade" else ("versionlock",)
-        self.base.init_plugins([*unwanted, *(WRITING if request["private"] else ())])
+        self.base.init_plugins([*unwanted, *(("generate_completion_cache", "product-id") if request["private"] else ())])
         self.base.pre_configure_plugins()
         self.base.read_all_repos()
         self.base.configure_plugins()
@@ -81,7 +77,7 @@ class Dnf:
         self.streams()
 
     def streams(self) -> None:
-        """See that the wanted stream is the one that is enabled; in private it is made so, for this process alone."""
+        """See that the wanted stream is the one that is enabled; where that is staged it is made so, for this process alone."""
         if not self.request["stream"]:
             return
         name, _colon, wanted = self.request["stream"].partition(":")
@@ -93,7 +89,7 @@ class Dnf:
         # What an upgrade does, it does with the stream that is enabled, whichever that is.
         if enabled == wanted or (self.request["alone"] and not enabled) or (self.request["verb"] == "upgrade" and not self.request["private"]):
             return
-        if not self.request["private"]:
+        if not self.request["staged"]:
             raise Refused(
                 "refused: of the module %s %s is enabled, and the packages belong to the stream %s; /etc/dnf/modules.d/%s.module has to name that one"
                 % (name, "the stream " + enabled if enabled else "no stream", wanted, name)
@@ -125,12 +121,10 @@ class Dnf:
                 if package not in found.installed():
                     self.base.package_remove(package)
             return True
-        available = list(found.available())
-        if not available:
-            return False
-        if version or not present:
-            self.place(available[0], list(present))
-        return True
+        available = list(found.available())[:1]
+        for package in available if version or not present else ():
+            self.place(package, list(present))
+        return bool(available)
 
     def place(self, package: t.Any, present: list[t.Any]) -> None:
         """Ask for a package in place of those of its name that are here."""
@@ -148,8 +142,7 @@ class Dnf:
     def hidden(self, absent: list[str]) -> str:
         """An addition to a message, where module streams keep a package from being seen."""
         hawkey = importlib.import_module("hawkey")
-        every = self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()
-        names = {"%s-%s" % (package.name, package.evr) for package in every}
+        names = {"%s-%s" % (one.name, one.evr) for one in self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()}
         covered = [name for name in absent if name in names]
         return "; other module streams have %s" % ", ".join(covered) if covered else ""
 
@@ -246,8 +239,15 @@ class Dnf:
 
     def upgrade(self) -> dict[str, t.Any]:
         """What a full upgrade would do; C(locking) is whether the plugin that keeps locks takes part."""
-        self.base.upgrade_all()
-        return {"changes": self.resolve(erasing=False), "locking": any(one.name == "versionlock" for one in self.base._plugins.plugins)}
+        found: dict[str, t.Any] = {"changes": [], "locking": any(one.name == "versionlock" for one in self.base._plugins.plugins)}
+        # What cannot be upgraded stops the whole of it, unless somebody says that the best is not needed.
+        for best in (self.base.conf.best, False):
+            self.base.reset(goal=True)
+            self.base.conf.best = best
+            self.base.upgrade_all()
+            with contextlib.suppress(Refused):
+                return {**found, "changes": self.resolve(erasing=False)}
+        return found
 
     def run(self) -> dict[str, t.Any]:
         """Do what was asked for."""
@@ -291,8 +291,7 @@ def main() -> None:
         found = answer(request)
     except Exception as error:  # pylint: disable=broad-except
         found = {"error": "%s: %s" % (type(error).__name__, error)}
-    said.write(json.dumps(found))
-    said.flush()
+    print(json.dumps(found), file=said, flush=True)
 
 
 if __name__ == "__main__":

@@ -89,9 +89,10 @@ def settled(found: str, locks: Locks, theirs: Lines | None) -> str | None:
 def released(text: str, before: Lines) -> str:
     """The list without us; C(before) are, by package, the lines that others had before us."""
     if parts(text)[1] is not None:
-        return rewrite(text, {}, before)
-    # Somebody's dnf has thrown all remarks away: what is in our packages' names is ours, but for what was there before.
-    kept = [each for each in text.splitlines(keepends=True) if name_of(each) not in before or each.strip() in before[name_of(each)]]
+        kept = rewrite(text, {}, before).splitlines(keepends=True)
+    else:
+        # Somebody's dnf has thrown all remarks away: what is in our packages' names is ours, but for what was there before.
+        kept = [each for each in text.splitlines(keepends=True) if name_of(each) not in before or each.strip() in before[name_of(each)]]
     present = active("".join(kept))
     gone = [each for name, lines in sorted(before.items()) for each in lines if each not in present.get(name, [])]
     return "".join(kept + ["%s\n" % each for each in gone])

@@ -100,7 +100,7 @@ class AptManager:
 
 
 class DnfManager(AptManager):
-    """dnf and rpm. What a change would do is looked at with caches and a stream of our own, as its stream is enabled together with its packages."""
+    """dnf and rpm."""
 
     def archives(self, folder: str) -> _archives.Archives:
         return _rpm_archives.RpmArchives(folder)
@@ -128,20 +128,13 @@ class DnfManager(AptManager):
         return {name: _locks.line(name, version) for name, version in _packages.items() if _software.is_driver(name)}
 
     def foresee(self, request: Request, repository: t.Any, lock_timeout: int) -> list[Change]:
-        with self.look(request, repository, lock_timeout) as found:
-            return found.changes
-
-    @contextlib.contextmanager
-    def look(self, request: Request, repository: t.Any, lock_timeout: int) -> t.Iterator[Found]:
-        """Simulate a change."""
         with _dnf.Dnf(repository, lock_timeout, private=True) as dnf:
-            changes = dnf.simulate(request["packages"])
-            yield Found(_dnf.judge(changes, request["packages"], request["may_remove"]), dnf)
+            return _dnf.judge(dnf.simulate(request["packages"]), request["packages"], request["may_remove"])
 
     @contextlib.contextmanager
     def ready(self, request: Request, lock_timeout: int) -> t.Iterator[Found]:
-        with self.look(request, request["repository"], lock_timeout) as found:
-            yield found
+        with _dnf.Dnf(request["repository"], lock_timeout, private=False, staged=True) as dnf:
+            yield Found(_dnf.judge(dnf.simulate(request["packages"]), request["packages"], request["may_remove"]), dnf)
 
     def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:

@@ -73,7 +73,11 @@ unlocked:
   type: list
   elements: str
 locking:
-  description: Whether the plugin that keeps the locks takes part, in dnf and in dnf-automatic.
+  description: Whether the plugin that keeps the locks takes part in dnf.
+  returned: success
+  type: bool
+unfenced:
+  description: Whether dnf-automatic runs without plugins, and so without locks.
   returned: success
   type: bool
 stream:
@@ -86,16 +90,17 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _dnf, _items, _lock_list, _locks, _packages, _software, _streams
+from ansible_collections.gpu.fleet.plugins.module_utils import _dnf, _items, _lock_list, _locks, _packages, _pins, _software, _streams
 
 LOCK_SECONDS = 120
 PLUGINS = "/etc/dnf/plugins"
+AUTOMATIC = "/etc/dnf/automatic.conf"
 
 
 class Upgrade(_dnf.Dnf):
     """dnf as it is on the host, or as it will be once a plan is carried out."""
 
-    def __init__(self, repository: dict[str, t.Any] | None, items: list[dict[str, t.Any]], planned: bool) -> None:
+    def __init__(self, repository: dict[str, t.Any], items: list[dict[str, t.Any]], planned: bool) -> None:
         super().__init__(repository, LOCK_SECONDS, private=planned)
         self.refresh = planned
         self.items = items
@@ -119,7 +124,7 @@ def locks_of(items: list[dict[str, t.Any]]) -> dict[str, list[str]]:
     return {item["id"]: item["desired"]["lines"] for item in items if item["kind"] == "lock"}
 
 
-def look(items: list[dict[str, t.Any]], repository: dict[str, t.Any] | None, planned: bool) -> dict[str, t.Any]:
+def look(items: list[dict[str, t.Any]], repository: dict[str, t.Any], planned: bool) -> dict[str, t.Any]:
     """What would become of the packages."""
     locks = locks_of(items)
     versions = {item["id"]: item["desired"]["version"] for item in items if item["kind"] == "package"}
@@ -135,8 +140,19 @@ def look(items: list[dict[str, t.Any]], repository: dict[str, t.Any] | None, pla
         "moves": [_dnf.told(change) for change in moves if change["to"] != versions.get(change["name"], "") or change["to"] is None],
         "unlocked": [] if planned else sorted(name for name, lines in locks.items() if active.get(name) != lines),
         "locking": planned or answer["locking"],
+        "unfenced": unfenced(),
         "stream": other[0] if other and not planned else None,
     }
+
+
+def unfenced() -> bool:
+    """Whether the settings of dnf-automatic, which override dnf's own, switch plugins off."""
+    try:
+        with open(AUTOMATIC, encoding="utf-8", errors="replace") as source:
+            settings = _pins.parse_ini(source.read())
+    except FileNotFoundError:
+        return False
+    return settings.get("base.plugins", "1").lower() not in _pins.YES
 
 
 def words(found: dict[str, t.Any]) -> list[str]:
@@ -149,6 +165,8 @@ def words(found: dict[str, t.Any]) -> list[str]:
         said.append("not locked: %s" % ", ".join(found["unlocked"]))
     if not found["locking"]:
         said.append("dnf's plugin versionlock, which keeps all locks, is switched off or not installed")
+    if found["unfenced"]:
+        said.append("dnf-automatic runs without plugins, and so without locks: %s says so" % AUTOMATIC)
     if found["stream"]:
         said.append("the enabled stream of the driver's module is another one: %s" % found["stream"])
     return said
@@ -161,6 +179,7 @@ def main() -> None:
             "items": _items.ITEMS,
             "repository": {
                 "type": "dict",
+                "required": True,
                 "options": _packages.REPOSITORY,
             },
             "planned": {"type": "bool", "default": False},
