@@ -114,7 +114,7 @@ def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, 
         apt = _apt.Apt(lock_timeout)
         apt.repair()
         apt.update()
-        changes = apt.simulate(request["packages"], request["may_remove"])
+        changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         wanted, before = states(request, changes, system)
         if owed:
