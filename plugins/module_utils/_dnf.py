@@ -166,8 +166,8 @@ class Dnf:
         repository = self.repository or {}
         sections = SECTION.findall(repository.get("content") or "")
         request = {
-            "verb": verb, "wanted": wanted, "expected": expected, "private": self.private, "staged": self.staged, "alone": self.alone, "refresh": self.refresh,
-            "settings": self.settings, "stream": repository.get("stream"),
+            "verb": verb, "wanted": wanted, "remove": [], "expected": expected, "private": self.private, "staged": self.staged, "alone": self.alone,
+            "refresh": self.refresh, "settings": self.settings, "stream": repository.get("stream"),
             "fingerprints": {name: repository["fingerprint"].upper() for name in sections}, **more,
         }  # fmt: skip
         started = time.time()
@@ -192,9 +192,9 @@ class Dnf:
                 output.write(source or "")
         return path
 
-    def simulate(self, wanted: dict[str, str]) -> list[Change]:
+    def simulate(self, wanted: dict[str, str], removed: t.Sequence[str] = ()) -> list[Change]:
         """What the transaction would do. The lists that this fetched decide also what follows."""
-        changes: list[Change] = self.ask("simulate", _apt.UPDATE_SECONDS, wanted)["changes"]
+        changes: list[Change] = self.ask("simulate", _apt.UPDATE_SECONDS, wanted, remove=list(removed))["changes"]
         self.refresh = False
         return changes
 

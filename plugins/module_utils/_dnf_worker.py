@@ -102,6 +102,8 @@ class Dnf:
         absent = [name + ("-" + version if version else "") for name, version in wanted if not self.want(name, version)]
         if absent:
             raise Refused("not in any repository: %s" % ", ".join(absent) + self.hidden(absent))
+        for package in self.base.sack.query().installed().filter(name=self.request["remove"]):
+            self.base.package_remove(package)
 
     def want(self, name: str, version: str) -> bool:
         """Ask for one package; tells whether there is one."""
@@ -152,8 +154,8 @@ class Dnf:
             self.base.resolve(allow_erasing=erasing)
         except self.dnf.exceptions.DepsolveError as error:
             raise Refused("dnf finds no way: %s" % " ".join(str(error).split())) from None
-        transaction = self.base.transaction or ()
-        new, old = ({self.label(one): one for one in getattr(transaction, name, ())} for name in ("install_set", "remove_set"))
+        sets = (getattr(self.base.transaction, name, None) or () for name in ("install_set", "remove_set"))
+        new, old = ({self.label(package): package for package in packages} for packages in sets)
         changes = []
         for name in sorted({*new, *old}):
             before: t.Any = old.get(name)
@@ -186,8 +188,7 @@ class Dnf:
         for package in packages:
             code, complaint = self.base.package_signature_check(package)
             if code == 1:
-                keys = self.keys[package.repoid]
-                self.base.package_import_key(package, fullaskcb=lambda key, keys=keys: keys.trusts(key["fingerprint"]))
+                self.base.package_import_key(package, fullaskcb=lambda key, keys=self.keys[package.repoid]: keys.trusts(key["fingerprint"]))
             elif code:
                 raise Refused("the signature of %s is not to be trusted: %s" % (package, complaint))
 

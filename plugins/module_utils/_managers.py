@@ -78,7 +78,7 @@ class AptManager:
 
         with _apt_private.PrivateApt(repository, lock_timeout) as apt:
             apt.update()
-            changes = apt.simulate(request["packages"], request["may_remove"])
+            changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         return changes
 
@@ -88,7 +88,7 @@ class AptManager:
         apt = _apt.Apt(lock_timeout)
         apt.repair()
         apt.update()
-        changes = apt.simulate(request["packages"], request["may_remove"])
+        changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         yield Found(changes, apt)
 
@@ -129,12 +129,12 @@ class DnfManager(AptManager):
 
     def foresee(self, request: Request, repository: t.Any, lock_timeout: int) -> list[Change]:
         with _dnf.Dnf(repository, lock_timeout, private=True) as dnf:
-            return _dnf.judge(dnf.simulate(request["packages"]), request["packages"], request["may_remove"])
+            return _dnf.judge(dnf.simulate(request["packages"], request["absent"]), request["packages"], request["may_remove"])
 
     @contextlib.contextmanager
     def ready(self, request: Request, lock_timeout: int) -> t.Iterator[Found]:
         with _dnf.Dnf(request["repository"], lock_timeout, private=False, staged=True) as dnf:
-            yield Found(_dnf.judge(dnf.simulate(request["packages"]), request["packages"], request["may_remove"]), dnf)
+            yield Found(_dnf.judge(dnf.simulate(request["packages"], request["absent"]), request["packages"], request["may_remove"]), dnf)
 
     def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:

@@ -58,6 +58,11 @@ options:
     type: list
     elements: str
     default: []
+  absent:
+    description: Names of packages that go with the change, and come back with the way back; those that are not installed count as gone.
+    type: list
+    elements: str
+    default: []
   files:
     description:
       - Files that belong to the version, such as its pins, by path. They change with the packages, and back with them.
@@ -198,6 +203,7 @@ class DriverTransaction:
             "flavour": params["flavour"],
             "packages": packages,
             "may_remove": params["may_remove"],
+            "absent": params["absent"],
             "files": {path: text or None for path, text in params["files"].items()},
             "locks": {name: str(line) for name, line in params["locks"].items()},
             "repository": params["repository"],
@@ -368,6 +374,7 @@ def main() -> None:
             "packages": {"type": "dict", "default": {}},
             "unless_present": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
+            "absent": {"type": "list", "elements": "str", "default": []},
             "files": {"type": "dict", "default": {}},
             "locks": {"type": "dict", "default": {}},
             "kernels": {"type": "list", "elements": "str", "default": []},
