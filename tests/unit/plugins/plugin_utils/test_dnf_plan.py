@@ -126,3 +126,15 @@ def test_every_lock_and_stream_is_looked_at() -> None:
     made = plan(host(H100, nvswitches=4))
     ids = {(item["kind"], item["id"]) for item in _resolve.managed_ids(catalog(), {"driver": "580"})}
     assert {(item["kind"], item["id"]) for item in made["managed"]} <= ids
+
+
+def test_parts_of_other_branches_go_with_the_change() -> None:
+    """No dependency says so where a branch simply has fewer packages."""
+    there = {"nvidia-driver-cuda": "3:590.48.01-1.el9", "libnvidia-gpucomp": "3:590.48.01-1.el9", "kmod-nvidia-latest-dkms": "3:590.48.01-1.el9",
+             "nvidia-driver-NVML": "3:535.309.01-1.el9", "nvidia-settings": "3:590.48.01-1.el9", "nvidia-container-toolkit": "1.18.2-1"}  # fmt: skip
+    facts = host(H100)
+    facts["driver"] |= {"owner": "nvidia", "packages": [{"name": name, "version": version} for name, version in there.items()]}
+    change = plan(facts)["transaction"]
+    # What is no part of a compute-only driver, somebody may have wanted.
+    assert change["absent"] == ["kmod-nvidia-latest-dkms", "nvidia-driver-NVML"]
+    assert set(change["absent"]) <= set(change["may_remove"])
