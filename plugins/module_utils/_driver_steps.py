@@ -125,7 +125,7 @@ class DriverSteps:
             self.archives.check(state["archives"])
             apt = _apt.Apt(LOCK_SECONDS)
             apt.repair()
-            apt.exchange([os.path.join(self.archives.folder, name) for name in sorted(state["archives"])], gone)
+            apt.exchange(self.archives.paths(state["archives"]), gone)
             left = _apt.missing(state["packages"])
             if left:
                 raise StepFailed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))

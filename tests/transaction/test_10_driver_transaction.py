@@ -162,6 +162,29 @@ def test_a_way_back_that_fails_too_is_said_and_the_next_run_mends_it(machine: Ma
     machine.whole(wanted)
 
 
+def test_a_way_back_takes_nothing_of_a_strangers_away(machine: Machine) -> None:
+    """Somebody has installed a package meanwhile that needs the new version."""
+    node, version, wanted = machine.node, machine.now(), machine.other()
+    control = f"Package: trainer\nVersion: 1\nArchitecture: all\nMaintainer: n <n@example.org>\nDepends: libcuda1 (= {wanted}-1)\nDescription: x\n"
+    node("mkdir", "-p", "/root/trainer/DEBIAN")
+    node.lab.run("n1", "cat >/root/trainer/DEBIAN/control", control)
+    node("dpkg-deb", "--build", "/root/trainer")
+    come = f"ExecStartPre=/bin/sh -c '! grep -q {wanted} /sys/module/nvidia/version || (dpkg -i /root/trainer.deb && false)'"
+    with machine.drop_in(PERSISTENCE, come):
+        done = machine.change(wanted)
+    assert (done["rc"], done["record"]["status"], done["record"]["failed_step"]) == (2, "needs_attention", "start")
+    assert "it would also remove trainer" in done["msg"]
+    assert node("dpkg-query", "-W", "-f", "${db:Status-Status}", "trainer") == "installed"
+    done = machine.change(wanted, settings=[], way_back="optional")
+    assert done["rc"] == 0, done["msg"]
+    machine.whole(wanted)
+    before = footprint(node.lab, "n1")
+    asked = harness.play("playbooks/rollback_driver.yml", node.lab.name, extra={"gpu_stack_disruption": "idle"})
+    assert asked.rc != 0 and "it would also remove trainer" in " ".join(asked.stdout.split())
+    assert footprint(node.lab, "n1") == before and machine.now() != version
+    node("dpkg", "--remove", "trainer")
+
+
 def test_an_engine_that_is_killed_at_any_step_is_continued_by_the_next_run(machine: Machine) -> None:
     """Meanwhile another run of dpkg holds the lock for a while, and the site is gone for good."""
     wanted = machine.other()
