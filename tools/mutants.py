@@ -2,11 +2,14 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deletes each task of a role in turn and sees whether what covers the role notices on a host: build/mutants/ROLE.json.
+"""Deletes each task of a role in turn and sees whether what covers the role notices: build/mutants/ROLE.json.
 
-What covers a role is its molecule scenario, step by step: check mode on the prepared host, converge, verify, no change the
-second time, and the steps that the scenario adds. The first step that fails is the catch. Each mutant gets fresh hosts on
-which the roles before this one have been applied (a saved layer of the lab). Results are kept by content.
+What covers a task is, in this order: the tests that tests/mutants.yml names for its file, and the role's molecule scenario,
+step by step (check mode on the prepared host, converge, verify, no change the second time, and the steps that the scenario adds).
+The first that fails is the catch. For the scenario each mutant gets fresh hosts on which the roles before this one have been applied
+(a saved layer of the lab). What each cover said is kept by content, so that a changed test runs alone. A survivor that changes nothing
+that anybody could see has its reason in the same table; one without a reason, or a reason without a survivor, ends the run badly.
+`--list ROLE` shows what would be tried.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +45,28 @@ ORDER = ("gpu_stack", "node_baseline", "nvidia_driver", "conda_pytorch", "nccl_t
 # A collective needs two; what a single host shows is tried on one.
 HOSTS = {"verification": ("n1", "n3")}
 IMAGE, PROFILE = "debian12", "h100-sxm8"
-LIMIT = 180.0
+# Far more than any step takes on a loaded machine; what hangs is a catch too, and is called so.
+LIMIT = 600.0
+LATE = 124
 PARTS = ("block", "rescue", "always")
+TABLE = CHECKOUT / "tests" / "mutants.yml"
+SCENARIO = "scenario"
+# What every result depends on, what the scenario needs beside that, and what a test of the table needs beside its own file.
+COMMON = ("plugins/", "roles/", "playbooks/", "site.yml", "ansible.cfg")
+LAB_FILES = ("tests/lab/", "inventories/lab/", "tools/mutants.py", "molecule/shared/")
+TEST_FILES = ("tests/fixtures/", "tests/bench/connection/", "tests/integration/harness.py", "tests/integration/made_up.py", "tests/conftest.py")
+
+
+@cache
+def content(name: str) -> bytes:
+    """Return a file of the checkout as it was when this run first looked: somebody may go on working meanwhile."""
+    return (CHECKOUT / name).read_bytes()
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Return the names of the files that belong to the collection."""
+    return tuple(str(path) for path in tracked_files())
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,7 @@ class Mutant:
 
     def text(self) -> str:
         """Return the file without the task. Where it stands alone, one that does nothing takes its place: an empty list is no valid block."""
-        lines = (CHECKOUT / self.file).read_text().splitlines()
+        lines = content(self.file).decode().splitlines()
         indent = lines[self.first - 1][: lines[self.first - 1].index("-")]
         nothing = [f"{indent}- name: Do nothing", f"{indent}  ansible.builtin.meta: noop"] if self.alone else []
         if "/handlers/" in self.file:
@@ -83,7 +107,7 @@ def mutants(role: str) -> list[Mutant]:
     """Return every task of a role as a mutant."""
     found = []
     for path in sorted((CHECKOUT / "roles" / role).glob("tasks/*.yml")) + sorted((CHECKOUT / "roles" / role).glob("handlers/*.yml")):
-        text = path.read_text()
+        text = content(str(path.relative_to(CHECKOUT))).decode()
         lines = text.splitlines()
         for name, node, alone in leaves(yaml.compose(text)):
             last = node.end_mark.line
@@ -93,25 +117,44 @@ def mutants(role: str) -> list[Mutant]:
     return found
 
 
-def content_key(role: str) -> str:
-    """Return a name for everything that a result depends on."""
-    digest = hashlib.sha256()
-    places = ("plugins/", "roles/", "playbooks/", "tests/lab/", "inventories/lab/", "tools/mutants.py", "molecule/shared/", f"molecule/{role}/")
-    for path in tracked_files():
-        name = str(path)
+def digest(places: tuple[str, ...], *words: str) -> str:
+    """Return a name for the content of the files whose names begin so, and for these words."""
+    made = hashlib.sha256(repr(words).encode())
+    for name in files():
         if name.startswith(places):
-            digest.update(name.encode() + b"\0" + (CHECKOUT / path).read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+            made.update(name.encode() + b"\0" + content(name) + b"\0")
+    return made.hexdigest()[:16]
+
+
+def key(cover: str, role: str, mutant: Mutant | None) -> str:
+    """Return a name for everything that the verdict of a cover depends on; without a mutant, on the role as it is."""
+    places = (*LAB_FILES, f"molecule/{role}/") if cover == SCENARIO else (*TEST_FILES, cover.partition("::")[0])
+    return digest((*COMMON, *places), cover, role, *((mutant.file, mutant.text()) if mutant else ()))
+
+
+def covers(role: str, mutant: Mutant | None) -> list[str]:
+    """Return what looks at a task, the cheapest first; without a mutant, all that looks at any task of the role."""
+    known = table()["covers"]
+    named = [known.get(one.file, ()) for one in ([mutant] if mutant else mutants(role))]
+    return [*dict.fromkeys(cover for group in named for cover in group), SCENARIO]
+
+
+def table() -> dict[str, Any]:
+    """Return what looks at which file beside the scenarios, and what may go unnoticed: tests/mutants.yml."""
+    known: dict[str, Any] = yaml.safe_load(content(str(TABLE.relative_to(CHECKOUT))))
+    return known
+
+
+def reasons(role: str) -> dict[tuple[str, str], str]:
+    """Return why a task of the role may go unnoticed, by file and name."""
+    known = table()["unnoticed"]
+    return {(file, task): why for file, tasks in known.items() if file.startswith(f"roles/{role}/") for task, why in tasks.items()}
 
 
 def layer_name(role: str) -> str:
     """Return the name of the layer that holds what comes before a role."""
-    digest = hashlib.sha256()
-    for path in tracked_files():
-        earlier = [f"roles/{name}/" for name in before(role)] + [f"molecule/{name}/converge.yml" for name in before(role)]
-        if str(path).startswith(("plugins/", "roles/gpu_stack/", "tests/lab/", *earlier)):
-            digest.update(str(path).encode() + b"\0" + (CHECKOUT / path).read_bytes())
-    return f"before-{role}-{digest.hexdigest()[:12]}"
+    earlier = [f"roles/{name}/" for name in before(role)] + [f"molecule/{name}/converge.yml" for name in before(role)]
+    return f"before-{role}-{digest(('plugins/', 'roles/gpu_stack/', 'tests/lab/', *earlier))}"
 
 
 def before(role: str) -> tuple[str, ...]:
@@ -125,6 +168,7 @@ class Bench:
     def __init__(self, lab: Lab, copy: Path, role: str) -> None:
         """Copy the checkout."""
         self.lab, self.copy, self.role = lab, copy, role
+        self.layers: list[str] | None = None
         self.env = environment(
             GPU_FLEET_LAB=lab.name,
             ANSIBLE_CONFIG=str(copy / "ansible.cfg"),
@@ -134,9 +178,10 @@ class Bench:
             # A module that hangs is a catch too, and need not take longer than this.
             ANSIBLE_TIMEOUT="20",
         )
-        for path in tracked_files():
-            (copy / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(CHECKOUT / path, copy / path)
+        for name in files():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_bytes(content(name))
+            shutil.copymode(CHECKOUT / name, copy / name)
         shutil.copytree(CHECKOUT / "collections", copy / "collections", symlinks=True)
         (copy / ".venv").symlink_to(BIN.parent)
 
@@ -155,7 +200,7 @@ class Bench:
                 argv, cwd=self.copy, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit, check=False
             )
         except subprocess.TimeoutExpired:
-            return 124, f"not done after {limit:.0f} s"
+            return LATE, f"not done after {limit:.0f} s"
         return done.returncode, done.stdout
 
     def play(self, playbook: str, *words: str, limit: float = LIMIT) -> tuple[int, str]:
@@ -178,12 +223,25 @@ class Bench:
             yield ("side effect", *self.play(f"{folder}/side_effect.yml"))
             yield ("verify again", *self.command([*verify, f"{folder}/tests"], LIMIT))
 
-    def caught_by(self) -> tuple[str, str]:
-        """Return the step that fails, with its output, or two empty words."""
+    def failure(self, cover: str) -> tuple[str, str]:
+        """Return what of a cover fails, with its output, or two empty words."""
+        if cover != SCENARIO:
+            argv = [f"{BIN}/pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-n0", cover]
+            code, output = self.command(argv, LIMIT)
+            named = re.findall(r"^(?:FAILED|ERROR) \S+?::(\S+)", output, re.MULTILINE)
+            return (late(code, named[0] if named else cover), output) if code else ("", "")
+        if self.layers is None:
+            self.layers = prepare(self, self.role)
+        self.hosts(self.layers)
         for step, code, output in self.steps():
             if code:
-                return step, output
+                return late(code, step), output
         return "", ""
+
+
+def late(code: int, step: str) -> str:
+    """Return the name of a step that failed, with the way in which it did."""
+    return f"{step}, which was not done in time" if code == LATE else step
 
 
 def prepare(bench: Bench, role: str) -> list[str]:
@@ -205,71 +263,139 @@ def prepare(bench: Bench, role: str) -> list[str]:
     return [layer]
 
 
-def survey(bench: Bench, role: str, cache: Path) -> dict[str, Any]:
+class Kept:
+    """What each cover said, by the content that it depends on; written after each answer, so that a run that is cut off goes on."""
+
+    def __init__(self, role: str) -> None:
+        """Read what is kept."""
+        self.path = CACHE / "mutants" / f"{role}.json"
+        self.known: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.used: dict[str, str] = {}
+
+    def get(self, name: str) -> str | None:
+        """Return what failed; empty where nothing did, None where it is not known."""
+        if name in self.known:
+            self.used[name] = self.known[name]
+        return self.known.get(name)
+
+    def put(self, name: str, failed: str) -> None:
+        """Keep what failed."""
+        self.known[name] = self.used[name] = failed
+        self._write(self.known)
+
+    def prune(self) -> None:
+        """Forget what nothing has asked for."""
+        self._write(self.used)
+
+    def _write(self, content: dict[str, str]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        made = self.path.with_suffix(".new")
+        made.write_text(json.dumps(content, indent=1))
+        made.replace(self.path)
+
+
+def pass_as_it_is(bench: Bench, role: str, kept: Kept) -> None:
+    """See that nothing fails while no task is missing."""
+    for cover in covers(role, None):
+        name = key(cover, role, None)
+        if kept.get(name) is None:
+            clock = Clock()
+            failed, output = bench.failure(cover)
+            if failed:
+                raise ToolError(f"{role} fails as it is, at {failed} of {cover}; mend that first:\n{output[-3000:]}")
+            kept.put(name, "")
+            say(f"{role} as it is passes {cover} ({clock})")
+
+
+def caught_by(bench: Bench, role: str, mutant: Mutant, kept: Kept) -> str:
+    """Return what notices that a task is missing, or an empty word."""
+    target = bench.copy / mutant.file
+    for cover in covers(role, mutant):
+        name = key(cover, role, mutant)
+        failed = kept.get(name)
+        if failed is None:
+            target.write_text(mutant.text())
+            failed, _ = bench.failure(cover)
+            target.write_bytes(content(mutant.file))
+            kept.put(name, failed)
+        if failed:
+            return failed
+    return ""
+
+
+def survey(bench: Bench, role: str) -> dict[str, Any]:
     """Try every mutant and return the result."""
-    layers = prepare(bench, role)
-    bench.hosts(layers)
-    clock = Clock()
-    step, output = bench.caught_by()
-    if step:
-        raise ToolError(f"{role} fails as it is, at {step}; mend that first:\n{output[-3000:]}")
-    say(f"{role} as it is passes ({clock})")
-    survivors, listed = [], mutants(role)
+    kept = Kept(role)
+    pass_as_it_is(bench, role, kept)
+    survivors, listed, explained = [], mutants(role), reasons(role)
     for number, mutant in enumerate(listed, 1):
         clock = Clock()
-        target = bench.copy / mutant.file
-        target.write_text(mutant.text())
-        bench.hosts(layers)
-        step, _ = bench.caught_by()
-        target.write_text((CHECKOUT / mutant.file).read_text())
-        say(f"{number}/{len(listed)} {mutant.file}:{mutant.first} {mutant.task}: {f'caught by {step}' if step else 'SURVIVES'} ({clock})")
-        if not step:
-            survivors.append(asdict(mutant))
-    result = {"role": role, "total": len(listed), "caught": len(listed) - len(survivors), "survivors": survivors}
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    cache.write_text(json.dumps(result, indent=1))
-    return result
+        failed = caught_by(bench, role, mutant, kept)
+        say(f"{number}/{len(listed)} {mutant.file}:{mutant.first} {mutant.task}: {f'caught by {failed}' if failed else 'SURVIVES'} ({clock})")
+        if not failed:
+            survivors.append({**asdict(mutant), "reason": explained.pop((mutant.file, mutant.task), None)})
+    kept.prune()
+    caught = len(listed) - len(survivors)
+    return {"role": role, "total": len(listed), "caught": caught, "survivors": survivors, "stale": [" ".join(name) for name in explained]}
 
 
 def judge(role: str) -> dict[str, Any]:
-    """Return the result for a role, from the cache when nothing that it depends on has changed."""
-    if role not in ORDER:
-        raise ToolError(f"no role {role!r} with a scenario; there are {', '.join(ORDER)}")
-    cache = CACHE / "mutants" / f"{role}-{content_key(role)}.json"
-    if cache.exists():
-        say(f"{role}: nothing has changed since the last survey")
-        result: dict[str, Any] = json.loads(cache.read_text())
-        return result
+    """Return the result for a role."""
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-mutants-") as copy, own_lab("mutants", []) as lab:
-        return survey(Bench(lab, Path(copy), role), role, cache)
+        return survey(Bench(lab, Path(copy), role), role)
+
+
+def show(role: str) -> None:
+    """List what would be tried, and how much of it is known already."""
+    kept = Kept(role)
+    listed = mutants(role)
+    for mutant in listed:
+        said = [(cover, kept.get(key(cover, role, mutant))) for cover in covers(role, mutant)]
+        known = next((f"caught by {failed}" for _, failed in said if failed), "survives" if all(failed == "" for _, failed in said) else "not tried")
+        print(f"{mutant.file}:{mutant.first} {mutant.task}: {known}; looked at by {', '.join(cover for cover, _ in said)}", flush=True)
+    say(f"{role}: {len(listed)} tasks")
 
 
 def write(result: dict[str, Any]) -> int:
-    """Leave a result where others read it, show it, and return how many survived."""
+    """Leave a result where others read it, show it, and return how much of it is not as it should be."""
     target = BUILD / "mutants" / f"{result['role']}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({key: result[key] for key in ("total", "caught", "survivors")}, indent=1) + "\n")
+    target.write_text(json.dumps({name: result[name] for name in ("total", "caught", "survivors")}, indent=1) + "\n")
     say(f"{result['role']}: {result['caught']} of {result['total']} caught; {target.relative_to(CHECKOUT)}")
     for survivor in result["survivors"]:
-        print(f"   survives: {survivor['file']}:{survivor['first']} {survivor['task']}", flush=True)
-    return len(result["survivors"])
+        print(f"   survives: {survivor['file']}:{survivor['first']} {survivor['task']}: {survivor['reason'] or 'NO REASON'}", flush=True)
+    for name in result["stale"]:
+        print(f"   {TABLE.relative_to(CHECKOUT)} excuses what is noticed, or is no task: {name}", flush=True)
+    return len(result["stale"]) + sum(not survivor["reason"] for survivor in result["survivors"])
+
+
+def named(words: Iterable[str]) -> list[str]:
+    """Return the roles that these words name; all, where they name none."""
+    roles = [word for word in words if word] or list(ORDER)
+    for role in roles:
+        if role not in ORDER:
+            raise ToolError(f"no role {role!r} with a scenario; there are {', '.join(ORDER)}")
+    return roles
 
 
 def main(words: list[str]) -> int:
-    """Judge the roles that the command line names; all, when it names none."""
-    roles = [word for word in words if word] or list(ORDER)
+    """Judge the roles that the command line names."""
     start = time.monotonic()
     left = 0
     try:
-        for role in roles:
+        if words[:1] == ["--list"]:
+            for role in named(words[1:]):
+                show(role)
+            return 0
+        for role in named(words):
             left += write(judge(role))
     except (ToolError, LabError) as error:
         print(f"make mutants: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("make mutants: interrupted; what was found so far is not kept", file=sys.stderr)
+        print("make mutants: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    say(f"{left} survivors ({time.monotonic() - start:.0f} s)")
+    say(f"{left} without a reason ({time.monotonic() - start:.0f} s)")
     return 1 if left else 0
 
 

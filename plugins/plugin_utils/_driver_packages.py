@@ -32,7 +32,7 @@ def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wan
 def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:
     """Return name -> exact version of all packages of a compute-only driver, companions included; an empty version is the archive's own."""
     rule = _rule(catalog["driver_packages"][platform["family"]], wanted["branch"])
-    version = _numbered(catalog, platform, wanted["version"], "package")
+    version = numbered(catalog, platform, wanted["version"], "package")
     names = [*rule["user_space"], *rule[f"kernel_{wanted['flavour']}"], *rule["persistence"]]
     found = {name.format(branch=wanted["branch"]): version for name in names}
     others = [*platform.get("dkms_needs", ()), *platform.get("lock_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
@@ -56,11 +56,11 @@ def companions(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[s
             "driver.companion", f"branch {wanted['branch']} has no {', '.join(missing).replace('_', ' ')}, which the host's GPUs need",
             seen=str(wanted["branch"]), allowed="a newer branch", variable="gpu_stack_driver", source=rule["source"],
         )  # fmt: skip
-    version = _numbered(catalog, platform, wanted["version"], "companion")
+    version = numbered(catalog, platform, wanted["version"], "companion")
     return {rule[name].format(branch=wanted["branch"]): version for name in needed}
 
 
-def _numbered(catalog: dict[str, Any], platform: dict[str, Any], version: str, kind: str) -> str:
+def numbered(catalog: dict[str, Any], platform: dict[str, Any], version: str, kind: str) -> str:
     """Return the version of the packages of a driver; `kind` is package or companion."""
     pattern, numbers = platform["package_version"], key(version)
     for rule in catalog["driver_numbering"].get(platform["family"], ()):

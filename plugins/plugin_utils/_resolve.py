@@ -130,7 +130,7 @@ def _plan(
         will_run = driver["present"]
     due = verification(asked, observed, count, will_run, wanted is not None, torch, variables, "conda_pytorch" in held_back)
     ready = {role for role in differs if role not in held_back} | ({"verification"} if due["due"] else set())
-    driver["action"] = _driver_component.action(driver, wanted, changed)
+    driver["action"] = _driver_component.action(driver, wanted, changed, (observed.get("driver") or {}).get("flavour"))
     return {
         "schema": SCHEMA,
         "platform": {name: platform[name] for name in PLATFORM_FIELDS},

@@ -17,6 +17,7 @@ options: {}
 """
 
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,11 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return self
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        """Answer a pipelined module; anything else, such as asking for the home folder, gets a path."""
+        """Answer a pipelined module; who asks for the boot gets another one each time, and anything else, such as the home folder, is a path."""
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
-        return (0, b"/root\n", b"") if in_data is None else (0, self._answer(in_data), b"")
+        if in_data is None:
+            return 0, f"{uuid.uuid4()}\n".encode() if "boot_id" in cmd else b"/root\n", b""
+        return 0, self._answer(in_data), b""
 
     def _answer(self, module: bytes) -> bytes:
         """Return the answer of this host; a module names itself in what carries it."""

@@ -50,7 +50,7 @@ def _entry(package: Package, row: dict[str, Any]) -> list[Entry]:
     if "program" in row:
         name = row["program"]
         script = f'#!/bin/sh\nexec {SIMULATORS}/{name} "$@"\n'
-        return [Entry(f"/usr/bin/{name}", script.encode(), int(row.get("mode", "0755"), 8))]
+        return [Entry(f"{row.get('folder', '/usr/bin')}/{name}", script.encode(), int(row.get("mode", "0755"), 8))]
     if "kernel_source" in row:
         return _kernel_source(package, row["kernel_source"])
     if "firmware" in row:

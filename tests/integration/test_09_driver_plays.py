@@ -1,0 +1,121 @@
+# Copyright (c) 2026 gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the plays around a driver do to a host, and in which order. The hosts are made up: they answer each module with their facts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fixtures.nodes import NEW, OLD, bare, installed, request, satisfied
+from fixtures.stack import driver
+from integration.harness import Outcome, plan
+from integration.made_up import Fleet, nodes, words
+
+ROLLBACK = "playbooks/rollback_driver.yml"
+IDLE = {"gpu_stack_disruption": "idle", "gpu_stack_pytorch": ""}
+# As the way back finds a node.
+MOVED = installed(NEW, driver=driver(NEW, transaction={"id": "t", "status": "done", "direction": "forward", "from": OLD, "to": NEW, "reason": None}))
+# What a reboot asks of a host beside the number of its boot.
+REBOOTS = {"ansible_distribution": "Debian", "ansible_distribution_version": "12.1", "ansible_os_family": "Debian"}
+SHUTDOWN = {"files": [{"path": "/sbin/shutdown"}]}
+NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
+
+
+class Talkative(Fleet):
+    """Hosts that say of each module what a test wants."""
+
+    def say(self, facts: dict[str, Any], **answers: dict[str, Any]) -> None:
+        """Let hosts have these facts, and n1 answer a module by its name."""
+        common = {"changed": False, "ansible_facts": {"gpu_fleet": facts, "ansible_effective_user_id": 0, **REBOOTS}, "changes": [], **SHUTDOWN}
+        self.answer.write_text(json.dumps(common))
+        for module, answer in answers.items():
+            self.answer.with_name(f"answer-n1-{module}.json").write_text(json.dumps({**common, **answer}))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Talkative:
+    """Give made-up hosts."""
+    return Talkative(tmp_path)
+
+
+def done(outcome: Outcome, host: str = "n1") -> list[str]:
+    """Return the actions that a host ended, well or badly, in their order, without those of the controller alone."""
+    own = ("set_fact", "fail", "assert", "debug", "group_by", "validate_argument_spec", "include_role", "include_tasks", "setup")
+    ended = [event["event_data"] for event in outcome.events if event["event"] in ("runner_on_ok", "runner_on_failed")]
+    return [name for data in ended if data["host"] == host and (name := data["task_action"].split(".")[-1]) not in own]
+
+
+@pytest.mark.parametrize("boots", [True, False])
+def test_the_way_back_is_looked_at_taken_and_waited_for(fleet: Talkative, boots: bool) -> None:
+    """A look that changes nothing, the change, and after a boot the node's own end of it."""
+    fleet.say(MOVED, driver_transaction={"changed": True, "reboot": boots})
+    outcome = fleet.run(nodes(n1=IDLE), ROLLBACK)
+    assert outcome.rc == 0, outcome.tail()
+    change = ["gpu_facts", "driver_transaction", "driver_transaction"]
+    assert done(outcome) == [*change, "reboot", "driver_transaction"] if boots else change
+    assert f"Driver {OLD} is back in place of {NEW}. site.yml makes the same change again unless gpu_stack_driver" in words(outcome)
+
+
+def test_no_node_goes_back_where_one_cannot(fleet: Talkative) -> None:
+    fleet.say(MOVED, driver_transaction={"failed": True, "msg": "there is nothing to go back to"})
+    outcome = fleet.run(nodes(n1=IDLE, n2=IDLE), ROLLBACK)
+    assert outcome.rc != 0 and outcome.changed_tasks() == []
+    assert "n1: there is nothing to go back to. Nothing was changed for it." in words(outcome)
+    assert [done(outcome, name) for name in ("n1", "n2")] == [["gpu_facts", "driver_transaction"]] * 2
+
+
+def test_the_way_back_waits_for_consent(fleet: Talkative) -> None:
+    fleet.say(MOVED)
+    outcome = fleet.run(nodes(n1={**IDLE, "gpu_stack_disruption": "never"}), ROLLBACK)
+    assert outcome.rc != 0 and done(outcome) == ["gpu_facts", "driver_transaction"]
+    assert f"n1 is pending: driver {OLD} is to come back in place of {NEW}, which needs a reload" in words(outcome)
+
+
+def test_what_could_not_be_had_does_not_bar_the_way_back(fleet: Talkative, tmp_path: Path) -> None:
+    """A play that has put up with a refusal of the way forward may go back."""
+    refused = {"name": "Refused", "ansible.builtin.set_fact": {"__gpu_stack_unreached": "the mirror is away"}}
+    back = {"name": "Back", "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_driver", "tasks_from": "rollback"}}
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([{"name": "Both", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [refused, back]}]))
+    fleet.say(MOVED, driver_transaction={"changed": True, "reboot": False})
+    outcome = fleet.run(nodes(n1=IDLE), str(book))
+    assert outcome.rc == 0 and done(outcome)[-2:] == ["driver_transaction", "driver_transaction"], outcome.tail()
+
+
+def test_a_new_driver_is_waited_for_after_its_boot(fleet: Talkative) -> None:
+    """Nothing else is done with the driver before the node has ended the change that the boot was for."""
+    fleet.say(bare(driver=driver(nouveau_loaded=True)), driver_transaction={"changed": True, "reboot": True})
+    outcome = fleet.run(nodes(n1=IDLE), options="--tags nvidia_driver")
+    steps = done(outcome)
+    assert steps[steps.index("driver_transaction") :][:4] == ["driver_transaction", "reboot", "driver_transaction", "kernel_driver"], outcome.tail()
+
+
+def test_a_run_ends_badly_where_an_upgrade_would_move_the_driver(fleet: Talkative) -> None:
+    """Also in check mode, which proves the plan."""
+    facts = satisfied(request(pytorch=None, disruption="idle"), bare())
+    facts["managed"]["hold:libcuda1"]["held"] = False
+    fleet.say(facts, apt_upgrade_info={"findings": ["not on hold: libcuda1"]})
+    outcome = fleet.run(nodes(n1=IDLE), options="--tags nvidia_driver --check")
+    assert plan(outcome, "n1")["todo"] == ["nvidia_driver"]
+    assert outcome.rc != 0 and "n1 is not safe from upgrades: not on hold: libcuda1." in words(outcome)
+
+
+def test_what_was_there_is_described(fleet: Talkative) -> None:
+    fleet.say(bare(driver=driver("570.133.20", "runfile")))
+    outcome = fleet.run(nodes(n1=IDLE), "playbooks/adopt.yml")
+    assert outcome.rc == 0 and done(outcome) == ["gpu_facts"], outcome.tail()
+    assert 'driver 570.133.20 belongs to runfile' in words(outcome) and 'nvidia_driver_source: \\"preinstalled\\"' in words(outcome)
+
+
+@pytest.mark.parametrize(("changes", "image"), [([f"file:{NOUVEAU}"], True), (["hold:libcuda1"], False)])
+def test_what_is_undone_reaches_the_boot_image(fleet: Talkative, changes: list[str], image: bool) -> None:
+    left = "file:/etc/nccl.conf: somebody else has written it since"
+    fleet.say(MOVED, managed_release={"changed": True, "changes": changes, "left": [left]})
+    outcome = fleet.run(nodes(n1=IDLE), "playbooks/unmanage.yml")
+    assert outcome.rc == 0 and left in words(outcome), outcome.tail()
+    assert done(outcome) == ["managed_release", "command"] if image else ["managed_release"]
