@@ -137,6 +137,22 @@ def test_a_service_that_does_not_start_gives_the_former_driver_back(machine: Mac
     machine.whole(version)
 
 
+def test_a_service_of_the_drivers_that_came_to_run_meanwhile_is_no_stranger(machine: Machine) -> None:
+    """It did not run before, has a GPU open when the change turns around, and does not run afterwards."""
+    node, version, wanted = machine.node, machine.now(), machine.other()
+    unit = "[Service]\nExecStart=/bin/sh -c 'exec sleep infinity </dev/nvidia0'\n"
+    node.lab.run("n1", "cat >/etc/systemd/system/dcgm.service", unit)
+    come = f"ExecStartPost=/bin/sh -c '! grep -q {wanted} /sys/module/nvidia/version || (systemctl start dcgm && sleep 1 && false)'"
+    with machine.drop_in(PERSISTENCE, come):
+        done = machine.change(wanted, services=["dcgm.service", *SERVICES])
+    assert (done["rc"], done["record"]["status"], done["record"]["failed_step"]) == (2, "rolled_back", "start"), done["msg"]
+    machine.whole(version)
+    assert node.run("systemctl", "is-active", "dcgm").stdout.strip() == "inactive"
+    assert node.run("systemctl", "start", "dcgm").returncode == 0, "it was left masked"
+    node("systemctl", "stop", "dcgm")
+    node("rm", "/etc/systemd/system/dcgm.service")
+
+
 def test_a_disk_that_is_full_in_the_middle_gives_the_former_driver_back(machine: Machine) -> None:
     version = machine.now()
     machine.node("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "/usr/src")
