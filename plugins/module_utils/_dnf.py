@@ -211,9 +211,9 @@ class Dnf:
         lacking: list[str] = self.ask("collect", _apt.INSTALL_SECONDS, wanted, folder=folder)["lacking"]
         return lacking
 
-    def exchange(self, files: list[str], removed: list[str]) -> None:
-        """Install package files and remove packages in one transaction, without a repository."""
-        self.ask("exchange", _apt.INSTALL_SECONDS, {}, files=files, remove=removed)
+    def exchange(self, files: list[str], removed: list[str], dry: bool = False) -> None:
+        """Install package files and remove packages in one transaction, without a repository; C(dry) only sees that it could be made."""
+        self.ask("exchange", _apt.INSTALL_SECONDS, {}, files=files, remove=removed, dry=dry)
 
     def upgrade(self) -> dict[str, t.Any]:
         """What a full upgrade would do: C({changes, locking})."""

@@ -196,14 +196,13 @@ class Dnf:
         """Copy the files of exact versions into a folder, whichever stream they belong to; C({lacking}) are those that no repository has."""
         hawkey = importlib.import_module("hawkey")
         every = self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()
-        found, lacking = [], []
+        found, lacking = [], []  # type: list[t.Any], list[t.Any]
         for label, version in sorted(self.request["wanted"].items()):
             name, _dot, arch = label.rpartition(".")
             plain = label[:-len(version) - 1] if label.endswith("-" + version) else label
             own = every.filter(name=plain, evr=version, arch=[self.base.conf.basearch, "noarch"])
             some = list(own or every.filter(name=name, evr=version, arch=arch))[:1]
-            found += some
-            lacking += [] if some else [label]
+            (found if some else lacking).extend(some or [label])
         self.download(found)
         for package in found:
             shutil.copy(package.localPkg(), self.request["folder"])
@@ -235,7 +234,8 @@ class Dnf:
         unasked = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in request["remove"]]
         if unasked:
             raise Refused("refused: dnf would also remove %s" % ", ".join(unasked))
-        base.do_transaction()
+        if not request["dry"]:
+            base.do_transaction()
         return {"changes": changes}
 
     def upgrade(self) -> dict[str, t.Any]:

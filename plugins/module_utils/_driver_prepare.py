@@ -129,10 +129,21 @@ def prepare(
             wanted["archives"], lacking = archives.have(wanted["packages"], found.source)
             if lacking:
                 raise Refused("%s cannot be fetched" % ", ".join(lacking))
+            if request["way_back"] == "required":
+                way_back(archives, wanted, before, found.source, manager)
     except (_apt.Failed, _kernel_driver.Refused) as error:
         raise Refused(str(error)) from error
-    room(archives.folder, wanted)
+    for state in (wanted, before):
+        room(archives.folder, state)
     return wanted, before
+
+
+def way_back(archives: Archives, wanted: State, before: State, source: t.Any, manager: _managers.AptManager = _managers.APT) -> None:
+    """Refuse a change after which there would be no way to go back, or none without taking more away than the change has brought."""
+    try:
+        manager.foresee_back(archives, wanted, before, source)
+    except _apt.Failed as error:
+        raise Refused("there would be no way back: %s" % error) from error
 
 
 def room(folder: str, state: State, where: str = "/usr") -> None:

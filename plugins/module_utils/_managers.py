@@ -14,6 +14,7 @@ import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _apt,
+    _apt_back,
     _archives,
     _dnf,
     _host,
@@ -92,6 +93,14 @@ class AptManager:
         _apt.judge(changes, request["packages"], request["may_remove"])
         yield Found(changes, apt)
 
+    def foresee_back(self, archives: _archives.Archives, wanted: Request, before: Request, source: t.Any) -> None:
+        """See, on the host as it will be after a change, that the files that are kept lead back; raises Failed."""
+        _apt_back.foresee(archives, wanted, before, source)
+
+    def see_back(self, archives: _archives.Archives, former: Request, lock_timeout: int) -> None:
+        """See the same on the host as it is."""
+        _apt_back.see(archives, former, _apt.Apt(lock_timeout))
+
     def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
         """Install package files and remove packages, in one transaction."""
         apt = _apt.Apt(lock_timeout)
@@ -135,6 +144,14 @@ class DnfManager(AptManager):
     def ready(self, request: Request, lock_timeout: int) -> t.Iterator[Found]:
         with _dnf.Dnf(request["repository"], lock_timeout, private=False, staged=True) as dnf:
             yield Found(_dnf.judge(dnf.simulate(request["packages"], request["absent"]), request["packages"], request["may_remove"]), dnf)
+
+    def foresee_back(self, archives: _archives.Archives, wanted: Request, before: Request, source: t.Any) -> None:
+        # dnf has no words for a host that is otherwise than this one. What would go beyond is refused when the exchange is made.
+        pass
+
+    def see_back(self, archives: _archives.Archives, former: Request, lock_timeout: int) -> None:
+        with _dnf.Dnf(None, lock_timeout, private=False) as dnf:
+            dnf.exchange(archives.paths(former["archives"]), sorted(self.unpacked() & set(former["absent"])), dry=True)
 
     def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:

@@ -25,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
 
 CALLED_BACK = "it was called back while it waited for a boot"
+LOCK_SECONDS = 120
 State = t.Dict[str, t.Any]
 
 
@@ -60,8 +61,10 @@ def states(record: Record, archives: Archives, system: System, manager: _manager
         raise Refused("%s is not in %s" % (", ".join(lacking), archives.folder))
     try:
         archives.check(former["archives"])
+        manager.see_back(archives, former, LOCK_SECONDS)
     except _apt.Failed as error:
         raise Refused(str(error)) from error
+    _driver_prepare.room(archives.folder, former)
     # The host may run another kernel by now than it did then.
     kernels = {**former["kernels"], _kernel_driver.running(system): False}
     modules = _driver.module_files(system)
