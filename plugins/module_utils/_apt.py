@@ -202,8 +202,8 @@ class Apt:
     def exchange(self, files: list[str], removed: list[str]) -> None:
         """Install package files and remove packages; a file that the operator changed stays the operator's.
 
-        What goes is gone before what comes is unpacked. A package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along when
-        it goes, and by then they would be those of the new packages.
+        What goes is gone before what comes is unpacked. A package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along
+        when it goes, and by then they would be those of the new packages.
         """
         self.foresee_exchange(files, removed)
         if removed:

@@ -47,11 +47,12 @@ def leaving(
 ) -> list[str]:
     """Return what of the present driver has no place beside the wanted one, though no dependency may say so.
 
-    Of another supplier that is all that has a version of a driver. Of the same one it is what has another branch in its name, as apt sees no more in
-    it than a package that happens to be there; and where names have none, what is a part of the driver in other branches than the wanted one.
+    Of another supplier that is all that has a version of a driver. Of the same one it is what has another branch in its name, as apt sees no more
+    in it than a package that happens to be there; and where names have none, what is a part of the driver in other branches than the wanted one.
     """
     driver = observed.get("driver") or {}
-    others = [entry for entry in driver.get("packages") or [] if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
+    present = [entry for entry in driver.get("packages") or [] if entry["name"] not in packages]
+    others = [entry for entry in present if DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
     if driver.get("owner") not in ("absent", wanted["source"]):
         return sorted(entry["name"] for entry in others)
     if platform["package_manager"] == "dnf":

@@ -164,6 +164,19 @@ def test_failure_06_flavours_and_branches_are_streams_and_change_with_the_packag
         assert f"stream={stream}\n" in node("cat", STREAM)
 
 
+@pytest.mark.parametrize("kind", ["gone", "half", "removed"])
+def test_what_cannot_be_fetched_changes_nothing(node: Node, kind: str) -> None:
+    before = versions(node), node("cat", LOCKS), node("cat", STREAM)
+    node.lab.fault("site", kind, *{"half": ["path=*.rpm"], "removed": [EARLIER]}.get(kind, []))
+    try:
+        refused = site(node, gpu_stack_driver=EARLIER)
+    finally:
+        node.lab.fault("site", "ok")
+    assert refused.rc != 0 and "n1: Change the driver and its companions as a whole" not in refused.changed_tasks(), refused.tail()
+    assert (versions(node), node("cat", LOCKS), node("cat", STREAM)) == before
+    assert WANTED in node("nvidia-smi")
+
+
 def test_a_build_that_fails_brings_driver_stream_and_locks_back(node: Node) -> None:
     before = versions(node), node("cat", LOCKS), node("cat", STREAM)
     node.lab.run("n1", f"cat >/etc/dkms/nvidia-{EARLIER}.conf", FORCE)
