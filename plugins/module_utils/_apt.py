@@ -168,11 +168,13 @@ class Apt:
         asked = ["%s=%s" % (name, version) if version else name for name, version in sorted(wanted.items())]
         return [*INSTALL_WORDS, *asked, *(name + "-" for name in sorted(removed))]
 
-    def simulate(self, wanted: dict[str, str], may_remove: t.Iterable[str] = ()) -> list[Change]:
+    def simulate(self, wanted: dict[str, str], may_remove: t.Iterable[str] = (), removed: t.Iterable[str] = ()) -> list[Change]:
         """What the transaction would do. A hold on what may be removed is no obstacle; any other one is, as apt sees it."""
         held = {name for name, package in selections().items() if package.held}
+        # To ask apt for the removal of what it does not know is an error.
+        gone = unpacked() & set(removed) if removed else set()
         with _apt_status.freed(held & set(may_remove)) as options:
-            found = parse(self.call(self.words(wanted), UPDATE_SECONDS, "--simulate", *options))
+            found = parse(self.call(self.words(wanted, gone), UPDATE_SECONDS, "--simulate", *options))
         return [{**change, "held": True} if change["name"] in held else change for change in found]
 
     def fetch(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
@@ -184,8 +186,25 @@ class Apt:
         return run(["apt-get", *self.options, "-o", "APT::Sandbox::User=root", "download", *words], INSTALL_SECONDS, folder=folder)
 
     def exchange(self, files: list[str], removed: list[str]) -> None:
-        """Install package files and remove packages in one transaction; a file that the operator changed stays the operator's."""
+        """Install package files and remove packages; a file that the operator changed stays the operator's.
+
+        What goes is gone before what comes is unpacked. A package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along when
+        it goes, and by then they would be those of the new packages.
+        """
+        if removed:
+            self.remove(removed)
         self.call([*INSTALL_WORDS, *files, *(name + "-" for name in removed)], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
+
+    def remove(self, names: list[str]) -> None:
+        """Remove packages whatever depends on them, for what follows at once."""
+        end = time.monotonic() + self.lock_timeout
+        while True:
+            code, output = run(["dpkg", "--force-depends", "--force-remove-reinstreq", "--remove", *names], INSTALL_SECONDS)
+            if not code:
+                return
+            if "lock" not in output or time.monotonic() > end:
+                raise Failed("dpkg --remove failed (%d): %s" % (code, complaint(output)))
+            time.sleep(2)
 
     def install(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""

@@ -26,18 +26,21 @@ Repository = t.Dict[str, t.Any]
 
 
 class PrivateApt(Apt):
-    """apt-get with lists and sources of its own; a context, at whose end nothing is left of them."""
+    """apt-get with lists and sources of its own; a context, at whose end nothing is left of them.
+
+    A repository that has C(places) alone is one that is left out.
+    """
 
     def __init__(self, repository: Repository | None, lock_timeout: int) -> None:
         super().__init__(lock_timeout)
         self.repository = repository
-        self.root = ""
+        self.root = self.lists = ""
 
     def __enter__(self) -> PrivateApt:
         self.root = tempfile.mkdtemp(prefix="gpu-fleet-apt-")
         try:
             self.furnish(self.root)
-            if self.repository:
+            if self.repository and "path" in self.repository:
                 self.add(self.root, self.repository)
         except BaseException:
             shutil.rmtree(self.root)
@@ -55,12 +58,13 @@ class PrivateApt(Apt):
             os.makedirs(os.path.join(root, folder))
         self.copy(_apt_sources.FILE, os.path.join(root, "sources.list"))
         for name in os.listdir(LISTS):
-            if self.repository is None or os.path.join(LISTS, name) != self.repository["path"]:
+            if os.path.join(LISTS, name) != (self.repository or {}).get("path"):
                 self.copy(os.path.join(LISTS, name), os.path.join(root, "sources", name))
+        self.lists = os.path.join(root, "lists")
         settings = {
             "Dir::Etc::SourceList": os.path.join(root, "sources.list"),
             "Dir::Etc::SourceParts": os.path.join(root, "sources"),
-            "Dir::State::Lists": os.path.join(root, "lists"),
+            "Dir::State::Lists": self.lists,
             "Dir::Cache": os.path.join(root, "cache"),
         }
         for name, value in settings.items():

@@ -21,12 +21,22 @@ FILE = "/etc/apt/sources.list"
 FOLDER = FILE + ".d"
 # apt reads no other names.
 NAME = later(r"[A-Za-z0-9_.-]+\.(?:list|sources)$")
-ONE_LINE = later(r"[ \t]*(?:deb|deb-src)[ \t]+(?:\[[^\]]*\][ \t]*)?(\S+)")
+ONE_LINE = later(r"[ \t]*(?:deb|deb-src)[ \t]+(?:\[([^\]]*)\][ \t]*)?(\S+)(?:[ \t]+(\S+))?")
 SCHEME = later(r"[A-Za-z+]+:(?://)?(?:[^/@]*@)?")
 FIELD = later(r"([A-Za-z0-9-]+)[ \t]*:[ \t]*(.*)$")
 NO = ("no", "false", "without", "off", "disable")
+YES = ("yes", "true", "with", "on", "enable")
 
 Places = t.Iterable[str]
+
+
+class Source(t.NamedTuple):
+    """One address of an entry, and how apt checks what it serves: by keyrings of the entry's own, or not at all where it is C(trusted)."""
+
+    uri: str
+    suite: str
+    own_key: bool
+    trusted: bool
 
 
 def place(uri: str) -> str:
@@ -74,12 +84,33 @@ def _parts(path: str, text: str) -> list[tuple[str, list[str]]]:
     if not path.endswith(".sources"):
         lines = text.splitlines(True)
         matches = [ONE_LINE.match(line) for line in lines]
-        return [(line, [match.group(1)] if match else []) for line, match in zip(lines, matches)]
+        return [(line, [match.group(2)] if match else []) for line, match in zip(lines, matches)]
     found = []
     for stanza in _stanzas(text):
         fields = _fields(stanza)
         off = fields.get("enabled", "yes").lower() in NO
         found.append((stanza, [] if off else fields.get("uris", "").split()))
+    return found
+
+
+def _keyed(signed_by: str) -> bool:
+    """Whether an entry brings its keys: a fingerprint alone only picks one of those that are trusted for everything."""
+    return "/" in signed_by or "BEGIN PGP" in signed_by
+
+
+def entries(path: str, text: str) -> list[Source]:
+    """The sources that apt takes from a file."""
+    found = []
+    if path.endswith(".sources"):
+        for fields in map(_fields, _stanzas(text)):
+            if fields.get("enabled", "yes").lower() not in NO:
+                own, trusted = _keyed(fields.get("signed-by", "")), fields.get("trusted", "").lower() in YES
+                found += [Source(uri, suite, own, trusted) for uri in fields.get("uris", "").split() for suite in fields.get("suites", "").split()]
+        return found
+    for match in filter(None, map(ONE_LINE.match, text.splitlines())):
+        options = dict(word.lower().partition("=")[::2] for word in (match.group(1) or "").split())
+        own, trusted = _keyed(options.get("signed-by", "")), options.get("trusted", "") in YES
+        found.append(Source(match.group(2), match.group(3) or "", own, trusted))
     return found
 
 

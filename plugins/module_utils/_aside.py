@@ -14,9 +14,8 @@ import hashlib
 import os
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt_sources, _managed, _managed_list
-
-PUBLIC_KEY = 6
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt_signers, _apt_sources, _managed, _managed_list
+from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 
 class Cut(t.NamedTuple):
@@ -28,9 +27,28 @@ class Cut(t.NamedTuple):
     taken: t.List[str]
 
 
-def _files(items: list[dict[str, t.Any]], kind: str) -> dict[str, list[str]]:
-    """By place or fingerprint the files that may have it."""
-    return {item["id"]: item["desired"].get("files", []) for item in items if item["kind"] == kind}
+Items = t.List[t.Dict[str, t.Any]]
+
+
+def places(items: Items) -> list[str]:
+    """The places of the sources."""
+    return [item["id"] for item in items if item["kind"] == "source"]
+
+
+def _keys(items: Items) -> list[str]:
+    return [item["id"] for item in items if item["kind"] == "trusted_key"]
+
+
+def needed(items: Items, lists: t.Sequence[str] = ()) -> dict[str, list[str]]:
+    """By the keys that stay, the sources that need them."""
+    system = System("/", 60.0)
+    found = {key: _managed.trusted_key_state(system, key, places(items), lists)["needed_by"] for key in _keys(items)}
+    return {key: sources for key, sources in found.items() if sources}
+
+
+def unsure(items: Items) -> bool:
+    """Whether a key stays although the lists of a source are not here, from which would be seen who signs it."""
+    return bool(needed(items)) and _apt_signers.unknown(System("/", 60.0), places(items))
 
 
 def _paths(single: str, folder: str, pattern: t.Pattern[str]) -> list[str]:
@@ -38,20 +56,20 @@ def _paths(single: str, folder: str, pattern: t.Pattern[str]) -> list[str]:
     return [path for path in [single] + [os.path.join(folder, name) for name in inside if pattern.match(name)] if os.path.isfile(path)]
 
 
-def cuts(items: list[dict[str, t.Any]]) -> list[Cut]:
-    """What has to be taken out so that each source and each key of C(items) is only where it is to be."""
+def cuts(items: Items, staying: t.Collection[str] = ()) -> list[Cut]:
+    """What has to be taken out so that each source of C(items) is only where it is to be, and no key but the C(staying) trusted for all sources."""
     found = []
-    sources, keys = _files(items, "source"), _files(items, "trusted_key")
+    sources = {item["id"]: item["desired"].get("files", []) for item in items if item["kind"] == "source"}
+    unwanted = set(_keys(items)) - set(staying)
     for path in _paths(_apt_sources.FILE, _apt_sources.FOLDER, _apt_sources.NAME):
-        places = [place for place, files in sources.items() if path not in files]
+        unwelcome = [place for place, files in sources.items() if path not in files]
         before = _managed_list.state_of(os.path.realpath(path))
-        left, taken = _apt_sources.without(path, _managed_list.content(before).decode("utf-8", "surrogateescape"), places)
+        left, taken = _apt_sources.without(path, _managed_list.content(before).decode("utf-8", "surrogateescape"), unwelcome)
         if taken:
             # A list with nothing but remarks is no use to anybody.
             rest = None if _apt_sources.idle(left) else left.encode("utf-8", "surrogateescape")
             found.append(Cut(path, before, rest, taken))
     for path in _paths(_managed.TRUSTED, _managed.TRUSTED + ".d", _managed.TRUSTED_NAME):
-        unwanted = [fingerprint for fingerprint, files in keys.items() if path not in files]
         before = _managed_list.state_of(os.path.realpath(path))
         data = _managed_list.content(before)
         gone = [fingerprint for fingerprint in _managed.fingerprints(data) if fingerprint in unwanted]
@@ -66,7 +84,7 @@ def keys_without(data: bytes, gone: list[str]) -> bytes:
     kept, dropping = b"", False
     for tag, body in _managed.packets(_managed.dearmor(data)):
         packet = bytes((0xC0 | tag, 0xFF)) + len(body).to_bytes(4, "big") + body
-        if tag == PUBLIC_KEY:
+        if tag == _managed.PUBLIC_KEY:
             dropping = bool(set(_managed.fingerprints(packet)) & set(gone))
         kept += b"" if dropping else packet
     if not kept or data[:1][0] & 0x80:

@@ -91,14 +91,17 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
 def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before: State) -> None:
     """Let a transaction begin where the way back of another has failed: what that one came from is what this one goes back to.
 
-    Half of the packages may be those of either driver, so all of them are asked for, and not what a simulation says would change.
+    Half of the packages may be those of either driver, so all of them are asked for, and not what a simulation says would change. What the former
+    transaction never touched is as it was: it comes back in today's version, and goes only if this one brings it.
     """
     wanted["packages"].update({name: version for name, version in request["packages"].items() if version})
     former = owed["before"]
-    new = set(wanted["packages"]) | set(owed["wanted"]["packages"]) | set(before["packages"])
-    before.update({part: former[part] for part in ("version", "flavour", "packages")})
-    before["files"].update({path: text for path, text in former["files"].items() if path in before["files"]})
-    before["absent"] = sorted(new - set(former["packages"]))
+    touched = {*former["packages"], *former["absent"]}
+    untouched = {name: version for name, version in before["packages"].items() if name not in touched}
+    before["absent"] = sorted({*former["absent"], *before["absent"]} - set(former["packages"]))
+    before.update(version=former["version"], flavour=former["flavour"], packages={**untouched, **former["packages"]})
+    for part in ("files", "kernels"):
+        before[part].update({name: state for name, state in former[part].items() if name in before[part]})
 
 
 def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, owed: Record | None = None) -> t.Tuple[State, State]:
@@ -111,7 +114,7 @@ def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, 
         apt = _apt.Apt(lock_timeout)
         apt.repair()
         apt.update()
-        changes = apt.simulate(request["packages"], request["may_remove"])
+        changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         wanted, before = states(request, changes, system)
         if owed:

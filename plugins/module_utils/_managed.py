@@ -30,7 +30,8 @@ MOST_BYTES = 16 << 20
 TRUSTED = "/etc/apt/trusted.gpg"
 TRUSTED_NAME = later(r"[A-Za-z0-9_.-]+\.(?:gpg|asc)$")
 PATHS = ("file", "directory", "keyring", "python_environment")
-ARMOR = later(rb"-----BEGIN PGP PUBLIC KEY BLOCK-----(.*?)-----END PGP PUBLIC KEY BLOCK-----", re.S)
+ARMOR = later(rb"-----BEGIN PGP (?:PUBLIC KEY BLOCK|SIGNATURE)-----(.*?)-----END PGP (?:PUBLIC KEY BLOCK|SIGNATURE)-----", re.S)
+PUBLIC_KEY, SUBKEY = 6, 14
 
 
 class Damaged(Exception):
@@ -66,7 +67,7 @@ def packets(data: bytes) -> t.Iterator[tuple[int, bytes]]:
 
 
 def dearmor(data: bytes) -> bytes:
-    """Binary form of one or more armored keys; binary input is returned as it is."""
+    """Binary form of armored keys or signatures, whatever stands around them; binary input is returned as it is."""
     if data[:1] and data[0] & 0x80:
         return data
     found = b""
@@ -80,22 +81,36 @@ def dearmor(data: bytes) -> bytes:
     return found
 
 
-def fingerprints(data: bytes) -> list[str]:
-    """Sorted fingerprints of the primary keys in a keyring, armored or not: 40 (v4) or 64 (v6) upper-case digits.
+def fingerprint(body: bytes) -> str | None:
+    """Fingerprint of a key from the body of its packet: 40 (v4) or 64 (v6) upper-case digits; None for what is older."""
+    if body[:1] == b"\x04":
+        return hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
+    if body[:1] == b"\x06":
+        return hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper()
+    return None
+
+
+def keys(data: bytes) -> dict[str, list[str]]:
+    """By the fingerprints of the primary keys in a keyring, armored or not, those of all keys that sign as one: it and its subkeys.
 
     A damaged keyring has none: half a key still has its fingerprint but verifies nothing.
     """
-    found = set()
+    found: dict[str, list[str]] = {}
+    primary = None
     try:
         for tag, body in packets(dearmor(data)):
-            if tag == 6 and body[:1] == b"\x04":
-                digest = hashlib.new("sha1", b"\x99" + len(body).to_bytes(2, "big") + body)
-                found.add(digest.hexdigest().upper())
-            elif tag == 6 and body[:1] == b"\x06":
-                found.add(hashlib.sha256(b"\x9b" + len(body).to_bytes(4, "big") + body).hexdigest().upper())
+            name = fingerprint(body) if tag in (PUBLIC_KEY, SUBKEY) else None
+            primary = name if tag == PUBLIC_KEY else primary
+            if name and primary:
+                found.setdefault(primary, []).append(name)
     except (Damaged, OverflowError):
-        return []
-    return sorted(found)
+        return {}
+    return found
+
+
+def fingerprints(data: bytes) -> list[str]:
+    """Sorted fingerprints of the primary keys in a keyring."""
+    return sorted(keys(data))
 
 
 def _name(system: System, table: str, number: int) -> str:
@@ -194,16 +209,25 @@ def source_state(system: System, place: str) -> dict[str, t.Any]:
 
 
 @functools.lru_cache(maxsize=1)
-def _trusted(system: System) -> dict[str, list[str]]:
-    """By keyring the fingerprints that apt trusts for every source; read once for all that are asked for."""
+def _trusted(system: System) -> dict[str, dict[str, list[str]]]:
+    """By keyring the keys that apt trusts for every source; read once for all that are asked for."""
     paths = [TRUSTED + ".d/" + name for name in system.names(TRUSTED + ".d") if TRUSTED_NAME.match(name)]
-    return {path: fingerprints(_content(system, path) or b"") for path in [TRUSTED, *paths]}
+    return {path: keys(_content(system, path) or b"") for path in [TRUSTED, *paths]}
 
 
-def trusted_key_state(system: System, fingerprint: str) -> dict[str, t.Any]:
-    """Keyrings with a key for whose signatures apt trusts every source."""
-    files = [path for path, found in _trusted(system).items() if fingerprint in found]
-    return {"state": "trusted" if files else "absent", "files": files}
+def trusted_key_state(system: System, key: str, places: t.Iterable[str], lists: t.Sequence[str] = ()) -> dict[str, t.Any]:
+    """Keyrings with a key for whose signatures apt trusts every source, and the sources elsewhere than in C(places) that need it.
+
+    C(lists) are folders with lists of apt's beside its own. Without a source that needs it, it is C(spare) wherever it is.
+    """
+    found = {path: there[key] for path, there in _trusted(system).items() if key in there}
+    needed: list[str] = []
+    if found:
+        from ansible_collections.gpu.fleet.plugins.module_utils import _apt_signers
+
+        needed = _apt_signers.needed_by(system, {name for names in found.values() for name in names}, places, lists)
+    state = "needed" if needed else "trusted" if found else "absent"
+    return {"state": state, "files": list(found), "needed_by": needed, "spare": [] if needed else list(found)}
 
 
 def states(
@@ -214,13 +238,17 @@ def states(
 ) -> dict[str, dict[str, t.Any] | None]:
     """The states of C(wanted); None for what could not be found out."""
     found: dict[str, dict[str, t.Any] | None] = {}
+    places = [item["id"] for item in wanted if item["kind"] == "source"]
     for item in wanted:
         name = "%s:%s" % (item["kind"], item["id"])
         found[name] = None
         try:
             if item["kind"] in PATHS and not os.path.isabs(item["id"]):
                 raise ValueError("its id is no absolute path")
-            found[name] = _state(system, item["kind"], item["id"], packages, units)
+            if item["kind"] == "trusted_key":
+                found[name] = trusted_key_state(system, item["id"], places)
+            else:
+                found[name] = _state(system, item["kind"], item["id"], packages, units)
         except (OSError, ValueError) as error:
             system.problem("%r cannot be looked at: %s" % (name, error))
     return found
@@ -247,5 +275,4 @@ READERS: t.Dict[str, t.Callable[[System, str], t.Optional[t.Dict[str, t.Any]]]] 
     "user": user_state,
     "python_environment": environment_state,
     "source": source_state,
-    "trusted_key": trusted_key_state,
 }

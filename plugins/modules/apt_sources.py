@@ -66,17 +66,36 @@ changes:
   type: list
   elements: str
   sample: [/etc/apt/sources.list.d/cuda-debian12-x86_64.list]
+kept:
+  description: By the fingerprints of the keys that stay trusted for all sources, the other sources that need them.
+  returned: always
+  type: dict
+  sample: {"EB693B3035CD5710E231E123A4B469963BF863CC": ["http://mirror.example/tools stable"]}
 """
 
+import contextlib
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _aside, _items, _managed_list
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _aside, _items, _managed_list
+
+LOCK_SECONDS = 120
 
 
-def run(module: AnsibleModule) -> list[_aside.Cut]:
+def needed(items: _aside.Items) -> dict[str, list[str]]:
+    """The keys that stay, each with the sources that need it; lists that are not here are fetched aside, to see who signs them."""
+    if not _aside.unsure(items):
+        return _aside.needed(items)
+    with _apt_private.PrivateApt({"places": _aside.places(items)}, LOCK_SECONDS) as apt:
+        # A source that does not answer is one of which nothing is known: the key stays.
+        with contextlib.suppress(_apt.Failed):
+            apt.update()
+        return _aside.needed(items, [apt.lists])
+
+
+def run(module: AnsibleModule, kept: t.Collection[str]) -> list[_aside.Cut]:
     """Take out what is to go, once the record has it."""
-    found = _aside.cuts(module.params["items"])
+    found = _aside.cuts(module.params["items"], kept)
     if found and not module.check_mode:
         record = _managed_list.Record.load()
         record.aside += [entry for entry in map(_aside.entry, found) if entry not in record.aside]
@@ -95,10 +114,11 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={"items": _items.ITEMS}, supports_check_mode=True)
     try:
-        found = run(module)
-    except (_managed_list.Damaged, OSError) as error:
+        kept = needed(module.params["items"])
+        found = run(module, kept)
+    except (_managed_list.Damaged, _apt.Failed, OSError) as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=bool(found), changes=[cut.path for cut in found], diff=[difference(cut) for cut in found])
+    module.exit_json(changed=bool(found), changes=[cut.path for cut in found], kept=kept, diff=[difference(cut) for cut in found])
 
 
 if __name__ == "__main__":

@@ -57,6 +57,11 @@ options:
     type: list
     elements: str
     default: []
+  absent:
+    description: Names of packages that go with the change, and come back with the way back; those that are not installed count as gone.
+    type: list
+    elements: str
+    default: []
   files:
     description:
       - Files that belong to the version, such as its pins, by path. They change with the packages, and back with them.
@@ -191,6 +196,7 @@ class DriverTransaction:
             "flavour": params["flavour"],
             "packages": packages,
             "may_remove": params["may_remove"],
+            "absent": params["absent"],
             "files": {path: text or None for path, text in params["files"].items()},
             "kernels": sorted({*params["kernels"], _kernel_driver.running(system)}),
             "mode": "reload" if params["reload"] or not params["reboot"] else "reboot",
@@ -205,7 +211,7 @@ class DriverTransaction:
             return []
         with _apt_private.PrivateApt(self.params["repository"], self.params["lock_timeout"]) as apt:
             apt.update()
-            changes = apt.simulate(request["packages"], request["may_remove"])
+            changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
         _apt.judge(changes, request["packages"], request["may_remove"])
         return changes
 
@@ -361,6 +367,7 @@ def main() -> None:
             "packages": {"type": "dict", "default": {}},
             "unless_present": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
+            "absent": {"type": "list", "elements": "str", "default": []},
             "files": {"type": "dict", "default": {}},
             "kernels": {"type": "list", "elements": "str", "default": []},
             "services": {"type": "list", "elements": "str", "default": []},

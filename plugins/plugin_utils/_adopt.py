@@ -23,6 +23,7 @@ Variables = dict[str, Any]
 FIELDS = {
     "gpu_stack_driver": ("driver",),
     "nvidia_driver_source": ("driver_source",),
+    "nvidia_driver_flavour": ("driver_flavour",),
     "gpu_stack_pytorch": ("pytorch",),
     "conda_pytorch_prefix": ("pytorch_prefix",),
     "node_baseline_memlock": ("baseline", "memlock"),
@@ -82,6 +83,10 @@ def _driver(catalog: dict[str, Any], observed: dict[str, Any], today: str) -> tu
     if owner != "nvidia":
         return {"nvidia_driver_source": "preinstalled"}, notes
     made = resolve_stack(catalog, _asked(asked), None, None, observed, None, today)
+    wanted = (made.get("components") or {}).get("driver", {}).get("wanted")
+    if wanted and driver.get("flavour") not in (None, wanted["flavour"]):
+        asked["nvidia_driver_flavour"] = driver["flavour"]
+        made = resolve_stack(catalog, _asked(asked), None, None, observed, None, today)
     if "refusal" in made or made["components"]["driver"]["wanted"] is None:
         reason = made["refusal"]["message"] if "refusal" in made else made["components"]["driver"]["reasons"][0]
         return {"nvidia_driver_source": "preinstalled"}, [*notes, f"it cannot be managed: {reason}"]

@@ -44,11 +44,11 @@ def places(mirror: str | None) -> list[str]:
     return list(dict.fromkeys([place(VENDOR), *([place(mirror)] if mirror else [])]))
 
 
-def keys(catalog: dict[str, Any]) -> list[str]:
-    """Return the fingerprints of all keys that the vendor's packages are, or once were, signed with for apt; a mirror's own key is the site's."""
+def keys(catalog: dict[str, Any], fingerprint: str | None) -> list[str]:
+    """Return the fingerprints of all keys that the repository's packages are, or once were, signed with for apt."""
     current = [entry["key_fingerprint"] for entry in catalog["platforms"].values() if entry["package_manager"] == "apt"]
     revoked = [entry["key_fingerprint"] for entry in catalog["revoked_keys"]]
-    return sorted({key for key in (*current, *revoked) if key})
+    return sorted({key for key in (*current, *revoked, fingerprint) if key})
 
 
 def repository(header: str, platform: dict[str, Any], mirror: str | None, fingerprint: str | None, proxy: str | None) -> dict[str, Any]:
@@ -76,13 +76,13 @@ def repository(header: str, platform: dict[str, Any], mirror: str | None, finger
 
 
 def sources(role: str, catalog: dict[str, Any], source: dict[str, Any]) -> list[Item]:
-    """Return that the repository is in one file only, and that its key is trusted for nothing else."""
+    """Return that the repository is in one file only, and that its key is trusted for nothing that does not need it."""
     present = place(source["key_url"].partition(FOLDER)[0])
     found: list[Item] = [
         {"role": role, "kind": "source", "id": name, "desired": {"files": [SOURCES] if name == present else []}} for name in source["places"]
     ]
-    known = keys(catalog)
-    return found + [{"role": role, "kind": "trusted_key", "id": key, "desired": {"state": "absent"}} for key in known]
+    known = keys(catalog, source["fingerprint"])
+    return found + [{"role": role, "kind": "trusted_key", "id": key, "desired": {"spare": []}} for key in known]
 
 
 def pin(header: str, packages: dict[str, str]) -> str:

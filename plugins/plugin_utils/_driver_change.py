@@ -32,9 +32,14 @@ Command = list[str]
 
 
 def plan(
-    asked: dict[str, Any], platform: dict[str, Any], observed: dict[str, Any], foreseen: dict[str, Any], managed: list[dict[str, Any]]
+    asked: dict[str, Any],
+    platform: dict[str, Any],
+    observed: dict[str, Any],
+    foreseen: dict[str, Any],
+    managed: list[dict[str, Any]],
+    leaving: list[str],
 ) -> dict[str, Any]:
-    """Return what driver_transaction is told beside the driver and its packages."""
+    """Return what driver_transaction is told beside the driver and its packages; `leaving` are packages that go with the change."""
     driver = observed.get("driver") or {}
     kernel = (observed.get("host") or {}).get("kernel")
     kernels = sorted({str(name) for name in (kernel, (driver.get("next_boot") or {}).get("kernel")) if name})
@@ -46,6 +51,7 @@ def plan(
         "services": list(SERVICES),
         "settings": settings(observed) if lost else [],
         "may_remove": sorted(package["name"] for package in driver.get("packages") or []),
+        "absent": leaving,
         "reload": foreseen["reload"],
         # A module that nobody holds and that cannot be taken out all the same goes with a boot; who agreed to the one agreed to the other.
         "reboot": foreseen["reboot"] or (foreseen["reload"] and asked["disruption"] == "idle"),

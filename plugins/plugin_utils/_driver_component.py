@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_owner, _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_flavour, _driver_owner, _driver_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import has_signed_module
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
@@ -60,7 +60,7 @@ def plan(
     reason = _driver_owner.left_alone(asked, source, _owners(observed, owner, fabrics), driver, present, pinned)
     if reason is None and not asked["driver"]:
         if not present:
-            _propose(catalog, platform, gpus, fabrics, today, observed)
+            _propose(catalog, asked, platform, gpus, fabrics, today, observed)
         reason = f"{VARIABLE} is not set: what is there stays"
     if reason is not None:
         against = _driver_owner.against(catalog, asked, present, driver.get("flavour"), gpus, today)
@@ -68,13 +68,14 @@ def plan(
         component["action"] = "adopt" if present else "none"
         return None, component
     locked = lock.get(asked["driver"])
+    flavour = asked["driver_flavour"]
     if source == "distro":
-        wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, fabrics, locked)
+        wanted = _driver_plan.choose_distribution(catalog, asked["driver"], platform, gpus, fabrics, locked, flavour)
     else:
         working = _working(driver, observed) if owner == "nvidia" else None
-        wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, fabrics, today, locked, working)
-    _secure_boot(catalog, platform, gpus, wanted, observed)
-    component["reasons"] = [*wanted.pop("reasons"), *others]
+        wanted = _driver_plan.choose(catalog, asked["driver"], platform, gpus, fabrics, today, locked, working, flavour)
+    _secure_boot(catalog, platform, _driver_flavour.wished(flavour, gpus), wanted, observed)
+    component["reasons"] = [*wanted.pop("reasons"), *_driver_flavour.moved(driver.get("flavour"), wanted["flavour"]), *others]
     component["wanted"] = {**wanted, "source": source}
     return component["wanted"], component
 
@@ -86,10 +87,16 @@ def _owners(observed: dict[str, Any], owner: str | None, fabrics: list[dict[str,
 
 
 def _propose(
-    catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], fabrics: list[dict[str, Any]], today: str, observed: dict[str, Any]
+    catalog: dict[str, Any],
+    asked: dict[str, Any],
+    platform: dict[str, Any],
+    gpus: list[Gpu],
+    fabrics: list[dict[str, Any]],
+    today: str,
+    observed: dict[str, Any],
 ) -> None:
     """Refuse a bare host that nothing is asked for, with a driver that would fit."""
-    proposal = _driver_plan.choose(catalog, "auto", platform, gpus, fabrics, today)
+    proposal = _driver_plan.choose(catalog, "auto", platform, gpus, fabrics, today, flavour=asked["driver_flavour"])
     count = len(observed.get("gpus") or [])
     raise Refusal(
         "driver.unset", f'the host has {count} GPUs and no driver, and {VARIABLE} is not set; "{proposal["branch"]}" would fit',
@@ -136,8 +143,8 @@ def _others(observed: dict[str, Any]) -> list[str]:
     return [f"{len(others)} accelerators of other makers are left alone"] if others else []
 
 
-def action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str]) -> str:
-    """Return install, change, repair, adopt or none."""
+def action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: list[str], flavour: str | None) -> str:
+    """Return install, change, repair, adopt or none; `flavour` is that of the modules that are there."""
     if wanted is None:
         return str(component["action"])
     if not differs:
@@ -145,6 +152,7 @@ def action(component: dict[str, Any], wanted: dict[str, Any] | None, differs: li
     if component["present"] is None:
         return "install"
     # Where the packages are the wanted ones already, only what came of them is behind: an old module still loaded, a service down.
-    if component["present"] == wanted["version"] or not any(name.startswith("package:") for name in differs):
+    same = component["present"] == wanted["version"] and flavour in (None, wanted["flavour"])
+    if same or not any(name.startswith("package:") for name in differs):
         return "repair"
     return "change"

@@ -105,6 +105,8 @@ def against(catalog: dict[str, Any], asked: dict[str, Any], present: str | None,
     said = []
     if asked["driver"] not in (None, "auto") and not belongs(present, asked["driver"]):
         said.append(f"{VARIABLE} is {asked['driver']}, and {present} is there")
+    if flavour and asked["driver_flavour"] not in ("auto", flavour):
+        said.append(f"nvidia_driver_flavour is {asked['driver_flavour']}, and {flavour} modules are there")
     bad = known_bad(catalog, "driver", present, gpus, flavour)
     if bad:
         said.append(f"{present} is known to be bad: {bad['effect']}; first good: {bad['first_good'] or 'not known'}")

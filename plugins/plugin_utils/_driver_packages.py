@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
@@ -18,25 +19,50 @@ PACKAGES = ("user_space", "kernel_open", "kernel_proprietary", "persistence")
 KERNELS = ("kernel_open", "kernel_proprietary")
 COMPANIONS = ("fabric_manager", "imex")
 Entry = dict[str, Any]
+DRIVER_NUMBER = re.compile(r"[1-9][0-9]{2}(\.[0-9]+){1,2}")
+BRANCH_IN_NAME = re.compile(r"-([1-9][0-9]{2})(?=-|$)")
 
 
 def distribution_packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any]) -> dict[str, str]:
-    """Return name -> exact version of the packages of a driver in the distribution's archive; an empty version is the archive's own."""
+    """Return name -> exact version of the packages of a driver in the distribution's archive."""
     archive = catalog["distribution_drivers"][platform["id"]]
     pattern = archive.get("package_version", "").format(version=wanted["version"])
     version = next((release["package_version"] for release in archive["releases"] if release["version"] == wanted["version"]), pattern)
     names = [name.format(branch=wanted["branch"]) for name in (*archive["packages"], *archive.get(f"kernel_{wanted['flavour']}", ()))]
-    return {**dict.fromkeys(names, version), **dict.fromkeys(archive["others"], "")}
+    return {**dict.fromkeys(names, version), **archive.get("others", {})}
 
 
 def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str, Any], fabrics: list[Entry]) -> dict[str, str]:
     """Return name -> exact version of all packages of a compute-only driver, companions included; an empty version is the archive's own."""
     rule = _rule(catalog["driver_packages"][platform["family"]], wanted["branch"])
-    version = _numbered(catalog, platform, wanted["version"], "package")
+    version = numbered(catalog, platform, wanted["version"], "package")
     names = [*rule["user_space"], *rule[f"kernel_{wanted['flavour']}"], *rule["persistence"]]
     found = {name.format(branch=wanted["branch"]): version for name in names}
     others = [*platform.get("dkms_needs", ()), *platform.get("lock_needs", ()), *(name for fabric in fabrics for name in fabric["packages"])]
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
+
+
+def leaving(catalog: dict[str, Any], observed: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str]) -> list[str]:
+    """Return what of the present driver has no place beside the wanted one, though no dependency may say so.
+
+    Of another supplier that is all that has a version of a driver. Of the same one it is what has another branch in its name, as apt sees no more in
+    it than a package that happens to be there.
+    """
+    driver = observed.get("driver") or {}
+    others = [entry for entry in driver.get("packages") or [] if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
+    if driver.get("owner") not in ("absent", wanted["source"]):
+        return sorted(entry["name"] for entry in others)
+    known = every_package(catalog, "auto")
+    return sorted(entry["name"] for entry in others if entry["name"] in known and _other_branch(entry["name"], wanted["branch"]))
+
+
+def _other_branch(name: str, number: int) -> bool:
+    found = BRANCH_IN_NAME.search(name)
+    return found is not None and int(found[1]) != number
+
+
+def _upstream(version: str | None) -> str:
+    return (version or "").rpartition(":")[2].partition("-")[0]
 
 
 def closure(platform: dict[str, Any], packages: dict[str, str]) -> list[str]:
@@ -56,11 +82,11 @@ def companions(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[s
             "driver.companion", f"branch {wanted['branch']} has no {', '.join(missing).replace('_', ' ')}, which the host's GPUs need",
             seen=str(wanted["branch"]), allowed="a newer branch", variable="gpu_stack_driver", source=rule["source"],
         )  # fmt: skip
-    version = _numbered(catalog, platform, wanted["version"], "companion")
+    version = numbered(catalog, platform, wanted["version"], "companion")
     return {rule[name].format(branch=wanted["branch"]): version for name in needed}
 
 
-def _numbered(catalog: dict[str, Any], platform: dict[str, Any], version: str, kind: str) -> str:
+def numbered(catalog: dict[str, Any], platform: dict[str, Any], version: str, kind: str) -> str:
     """Return the version of the packages of a driver; `kind` is package or companion."""
     pattern, numbers = platform["package_version"], key(version)
     for rule in catalog["driver_numbering"].get(platform["family"], ()):
@@ -80,7 +106,7 @@ def every_package(catalog: dict[str, Any], asked: str | None) -> set[str]:
     branches = [number for number in named if asked == "auto" or number == branch(asked)]
     names: set[str] = {name for fabric in catalog["fabrics"] for name in fabric["packages"]}
     for archive in catalog["distribution_drivers"].values():
-        names.update(archive["others"])
+        names.update(archive.get("others", ()))
         listed = [*archive["packages"], *(name for part in KERNELS for name in archive.get(part, ()))]
         covered = [number for number in branches if number in archive["branches"]] if "branches" in archive else [0]
         names.update(name.format(branch=number) for number in covered for name in listed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_flavour
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import drives, known_bad, oldest_driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of, generations_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
@@ -33,6 +34,8 @@ class Case:
     order: list[str]
     minimum: tuple[str, str] | None
     today: str
+    # As it is asked for; `flavours` are those that then remain.
+    flavour_asked: str
 
     def packaged(self, entry: Entry) -> bool:
         """Tell whether a branch has packages for the platform, under names that are known."""
@@ -73,8 +76,9 @@ def _default(usable: list[Entry], today: str) -> Entry | None:
     return min(supported, key=lambda entry: (bool(entry.get("unverified")), entry["type"] != "LTSB", -entry["branch"]), default=None)
 
 
-def _case(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], fabrics: list[Entry], today: str) -> Case:
+def _case(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], fabrics: list[Entry], today: str, flavour: str) -> Case:
     """Return what the choice depends on; raises Refusal for GPUs that nothing drives together."""
+    gpus = _driver_flavour.wished(flavour, gpus)
     unknown = [gpu.model for gpu in gpus if gpu.architecture is None]
     if unknown:
         raise Refusal(
@@ -89,7 +93,7 @@ def _case(catalog: dict[str, Any], platform: dict[str, Any], gpus: list[Gpu], fa
             source=catalog["architectures"][0]["source"], nearest="preinstalled",
         )  # fmt: skip
     order = [entry["name"] for entry in catalog["architectures"]]
-    return Case(catalog, platform, gpus, generations, flavours, order, oldest_driver(gpus, fabrics), today)
+    return Case(catalog, platform, gpus, generations, flavours, order, oldest_driver(gpus, fabrics), today, flavour)
 
 
 def choose(
@@ -101,12 +105,13 @@ def choose(
     today: str,
     locked: str | None = None,
     present: str | None = None,
+    flavour: str = _driver_flavour.AUTO,
 ) -> dict[str, Any]:
     """Return {version, branch, flavour, reasons} for a request; raises Refusal naming the nearest one that works.
 
     `locked` is the version that this request was resolved to before, `present` the one that our packages have on the host.
     """
-    case = _case(catalog, platform, gpus, fabrics, today)
+    case = _case(catalog, platform, gpus, fabrics, today, flavour)
     reasons = [f"{VARIABLE} is {asked}"]
     if locked:
         reasons.append(f"gpu_stack_lock says {locked}")
@@ -164,6 +169,8 @@ def _branch(case: Case, asked: str, is_lock: bool) -> Entry:
             f"branch {entry['branch']} cannot be installed on {platform['id']} by this release of the collection; it installs {listed}",
             seen=asked, allowed=allowed, variable=variable, source=entry["source"], nearest=proposal,
         )  # fmt: skip
+    if drives(case.order, entry, case.generations):
+        _driver_flavour.offered(case.flavour_asked, entry["flavours"], f"branch {entry['branch']}", entry["source"])
     if not case.drives(entry):
         raise Refusal(
             "driver.generation", f"branch {entry['branch']} does not drive {', '.join(case.generations)}; these do: {listed}",
@@ -230,7 +237,13 @@ def _archived(archive: Entry, platform: dict[str, Any], wanted: str) -> str:
 
 
 def choose_distribution(
-    catalog: dict[str, Any], asked: str, platform: dict[str, Any], gpus: list[Gpu], fabrics: list[Entry], locked: str | None = None
+    catalog: dict[str, Any],
+    asked: str,
+    platform: dict[str, Any],
+    gpus: list[Gpu],
+    fabrics: list[Entry],
+    locked: str | None = None,
+    wish: str = _driver_flavour.AUTO,
 ) -> dict[str, Any]:
     """Return {version, branch, flavour, reasons} of a driver in the distribution's own archive."""
     archive = catalog["distribution_drivers"].get(platform["id"])
@@ -245,6 +258,8 @@ def choose_distribution(
             "driver.fabric_manager", f"the host's GPUs are linked by switches, and the archive of {platform['id']} has no fabric manager for them",
             seen="distro", allowed=["nvidia"], variable="nvidia_driver_source", source=archive["source"], nearest="nvidia",
         )  # fmt: skip
+    gpus = _driver_flavour.wished(wish, gpus)
+    _driver_flavour.offered(wish, archive["flavours"], f"the archive of {platform['id']}", archive["source"])
     version = _archived(archive, platform, locked or asked)
     generations, order = generations_of(catalog, gpus), [entry["name"] for entry in catalog["architectures"]]
     flavour = next((flavour for flavour in flavours_of(gpus) if flavour in archive["flavours"]), None)

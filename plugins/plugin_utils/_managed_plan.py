@@ -146,7 +146,7 @@ def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, s
     ids += [("file", path) for path in (_apt_plan.SOURCES, _apt_plan.PROXY, PIN, _apt_plan.FENCE)]
     ids += [("keyring", _dnf_plan.KEYRING), *(("file", path) for path in (_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS))]
     ids += [("source", name) for name in _apt_plan.places(asked["mirror"])]
-    ids += [("trusted_key", key) for key in _apt_plan.keys(catalog)]
+    ids += [("trusted_key", key) for key in _apt_plan.keys(catalog, asked["mirror_key_fingerprint"])]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
     names = sorted(_driver_packages.every_package(catalog, asked["driver"]))

@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _settings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import FLAVOURS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
 from ansible_collections.gpu.fleet.plugins.plugin_utils._values import flag, mapping, names, number, one_of, shown, text
 
@@ -45,6 +46,7 @@ DEFAULTS: dict[str, Any] = {
     "cuda": [],
     "pytorch": None,
     "driver_source": "auto",
+    "driver_flavour": "auto",
     "disruption": "never",
     "takeover": [],
     "mirror": None,
@@ -105,6 +107,7 @@ def normalize(request: Any) -> dict[str, Any]:
             seen=shown(asked["cuda"]), allowed=[], variable="gpu_stack_cuda", nearest=[],
         )  # fmt: skip
     asked["driver_source"] = one_of(asked["driver_source"], SOURCES, "nvidia_driver_source")
+    asked["driver_flavour"] = one_of(asked["driver_flavour"], ("auto", *FLAVOURS), "nvidia_driver_flavour")
     asked["disruption"] = one_of(asked["disruption"], DISRUPTIONS, "gpu_stack_disruption")
     asked["takeover"] = _takeover(asked["takeover"])
     if asked["mirror"]:

@@ -123,14 +123,15 @@ def _plan(
     driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, [*units, *_driver_change.services_at_work(observed)])
-    change = _driver_change.plan(asked, platform, observed, foreseen, managed) if wanted else None
+    leaving = _driver_packages.leaving(catalog, observed, wanted, packages) if wanted and platform["package_manager"] == "apt" else []
+    change = _driver_change.plan(asked, platform, observed, foreseen, managed, leaving) if wanted else None
     pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}
     if "nvidia_driver" in held_back:
         will_run = driver["present"]
     due = verification(asked, observed, count, will_run, wanted is not None, torch, variables, "conda_pytorch" in held_back)
     ready = {role for role in differs if role not in held_back} | ({"verification"} if due["due"] else set())
-    driver["action"] = _driver_component.action(driver, wanted, changed)
+    driver["action"] = _driver_component.action(driver, wanted, changed, (observed.get("driver") or {}).get("flavour"))
     return {
         "schema": SCHEMA,
         "platform": {name: platform[name] for name in PLATFORM_FIELDS},

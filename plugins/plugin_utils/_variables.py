@@ -41,6 +41,7 @@ KNOWN = (
     "node_baseline_memlock",
     "node_baseline_nofile",
     "node_baseline_service_user",
+    "nvidia_driver_flavour",
     "nvidia_driver_source",
     "verification_collective_timeout",
     "verification_deadline",

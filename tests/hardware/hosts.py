@@ -166,6 +166,8 @@ class Node:
         managed = ["nvidia-fabricmanager"] if self.switched and "clique" not in self.nvlink else []
         if self.run("modinfo", "--field=version", "nvidia").stdout.strip() != NEW:
             self.install(NEW, *managed, proprietary="open" not in self.model["flavours"])
+            if "SW_MNG" in str(self.described["parts"]):
+                self(*APT, "install", "nvlsm")
         self("modprobe", "nvidia")
         # Its package started the daemon before there was a driver. Where that is long ago systemd does not know of it any more.
         self.run("systemctl", "reset-failed", "nvidia-persistenced")

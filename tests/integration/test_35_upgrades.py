@@ -150,6 +150,29 @@ def test_failure_07_a_key_that_comes_again_is_seen(managed: Lab) -> None:
     assert must(managed, HOST, "ls /etc/apt/trusted.gpg.d | grep -c again || true") == "0\n"
 
 
+# A source of the same owner elsewhere, without a keyring of its own: apt checks it by what it trusts for everything.
+TOOLS = f"""
+mkdir -p /srv/tools && cd /srv/tools
+for name in InRelease Packages Packages.gz; do
+    python3 -c "import urllib.request as u; open('$name', 'wb').write(u.urlopen('{SITE}/$name').read())"
+done
+echo 'deb file:/srv/tools ./' >/etc/apt/sources.list.d/tools.list
+"""
+
+
+def test_a_key_that_another_source_needs_stays(managed: Lab) -> None:
+    """Without it apt would take nothing from any source any more."""
+    key = "/etc/apt/trusted.gpg.d/tools.asc"
+    assert managed.run(HOST, ["sh", "-ec", TOOLS + "apt-get -q update -o APT::Update::Error-Mode=any"]).returncode, "it is not checked by any key"
+    must(managed, HOST, f"cp /etc/apt/keyrings/gpu-fleet-nvidia.asc {key} && apt-get -q update -o APT::Update::Error-Mode=any")
+    outcome = site(managed)
+    assert outcome.rc == 0 and outcome.changed_tasks() == [], outcome.tail()
+    must(managed, HOST, f"ls {key} && apt-get -q update -o APT::Update::Error-Mode=any")
+    must(managed, HOST, "rm /etc/apt/sources.list.d/tools.list && apt-get -q update")
+    outcome = site(managed)
+    assert outcome.rc == 0 and must(managed, HOST, f"ls {key} || true") == "", outcome.tail()
+
+
 def test_failure_01_a_full_upgrade_leaves_the_driver(managed: Lab) -> None:
     """User space that moves under a loaded module is what takes nodes down."""
     with poisoned(managed):

@@ -55,6 +55,7 @@ OFFERED: dict[str, dict[str, list[str]]] = {
     "python3-dnf-plugin-versionlock": {},
     "ocl-icd": {},
     "opencl-filesystem": {},
+    "infiniband-diags": {},
     "gcc": {},
     "make": {},
     "dkms": {"requires": ["gcc", "make", "kernel-devel"]},

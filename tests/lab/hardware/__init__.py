@@ -20,7 +20,7 @@ HOME = "usr/local/lib/lab"
 SHIM = f"{HOME}/liblabhw.so"
 # Everything here is the same program under another name; it looks at the name.
 PROGRAMS = (
-    "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "nv-fabricmanager", "nvidia-imex",
+    "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe", "nv-fabricmanager", "nvidia-imex", "nvlsm",
     "lab-kernel", "lab-fault", "lab-hw", "hold-gpu", "mokutil", "mlxconfig", "grub-probe", "dracut", "grubby",
 )  # fmt: skip
 UNITS = "usr/local/lib/systemd/system"

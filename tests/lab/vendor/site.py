@@ -41,6 +41,8 @@ class Offer:
 
     def holds(self, record: dict[str, Any], records: list[dict[str, Any]]) -> bool:
         """Tell whether a package is offered; `older` leaves each branch without its newest release."""
+        if record["once"]:
+            return True
         if record["unreleased"] and not self.newer:
             return False
         if record["release"] in self.removed:
@@ -79,7 +81,7 @@ class SiteTree:
 def streams(records: list[dict[str, Any]], *, flipped: bool, moment: float) -> str:
     """Return the streams of the vendor's module: BRANCH-open, BRANCH-dkms, and those of whatever is newest; the default one has flipped once."""
     found: dict[str, list[str]] = {}
-    for record in records:
+    for record in (one for one in records if not one["once"]):
         for flavour, end in (("open", "open"), ("proprietary", "dkms")):
             if record["flavour"] in (None, flavour):
                 for stream in (f"{record['branch']}-{end}", "open-dkms" if end == "open" else "latest-dkms"):
@@ -157,7 +159,8 @@ def _fill(part: Path, table: Table, signer: SigningKey) -> None:
 
 def _add(folder: Path, platform: Platform, package: Package, sign: Sign) -> dict[str, Any]:
     """Write a package's file and return its record."""
-    record = {"release": package.release.version, "branch": package.release.branch, "unreleased": package.release.unreleased}
+    release = package.release
+    record = {"release": release.version, "branch": release.branch, "unreleased": release.unreleased, "once": package.once}
     if platform.rpm:
         rpm = as_rpm(package)
         data, header = build_rpm(rpm, sign)

@@ -14,12 +14,15 @@ import yaml
 
 FOLDER = Path(__file__).with_name("packages")
 RELATIONS = ("pre_depends", "depends", "recommends", "suggests", "breaks", "conflicts", "replaces", "provides", "obsoletes")
-ROW_KEYS = {"name", "families", "since", "until", "version", "architecture", "description", "files", "service", "user", "dkms", "flavour", *RELATIONS}
+ROW_KEYS = {
+    *("name", "families", "since", "until", "once", "version", "architecture", "description", "files", "service", "user", "dkms", "flavour"),
+    *RELATIONS,
+}  # fmt: skip
 # Whose packages a row without families makes.
 DEB_FAMILIES = ("debian", "ubuntu")
 FILE_KINDS = {
     "library": {"soname", "development"},
-    "program": {"mode"},
+    "program": {"mode", "folder"},
     "kernel_source": set(),
     "firmware": set(),
     "path": {"text", "source", "link", "dir", "mode", "conffile", "values"},
@@ -42,7 +45,8 @@ class Platform:
     version: str
     branches: tuple[int, ...]
     # By branch, where the vendor numbers packages in another way than it does today.
-    older: dict[int, str] = field(default_factory=dict, hash=False)
+    numbered: dict[int, str] = field(default_factory=dict, hash=False)
+    companions_numbered: dict[int, str] = field(default_factory=dict, hash=False)
     # The module whose streams choose branch and flavour, for dnf.
     module: str | None = None
 
@@ -58,7 +62,6 @@ class Release:
 
     version: str
     branch: int
-    date: str
     unreleased: bool = False
 
 
@@ -79,6 +82,8 @@ class Package:
     dkms: str | None
     # Only of the streams of one flavour of the kernel modules; None is of all.
     flavour: str | None
+    # Bound to no release of the driver.
+    once: bool = False
 
     @property
     def filename(self) -> str:
@@ -101,11 +106,9 @@ class Table:
         for row in self.rows:
             if platform.family not in row.get("families", DEB_FAMILIES):
                 continue
-            for release in self.releases:
-                if release.branch not in platform.branches:
-                    continue
-                if not row.get("since", 0) <= release.branch <= row.get("until", 9999):
-                    continue
+            low, high = row.get("since", 0), row.get("until", 9999)
+            releases = [one for one in self.releases if one.branch in platform.branches and low <= one.branch <= high]
+            for release in releases[:1] if row.get("once") else releases:
                 package = expand(row, platform, release)
                 if found.setdefault((package.name, package.version), package) is not package:
                     raise TableError(f"{platform.name}: two rows make {package.name} {package.version}")
@@ -115,7 +118,8 @@ class Table:
 def expand(row: dict[str, Any], platform: Platform, release: Release) -> Package:
     """Fill the templates of a row in for a platform and a release."""
     words = {"v": release.version, "b": str(release.branch)}
-    words["pv"] = fill(row.get("version", platform.older.get(release.branch, platform.version)), words)
+    words["cv"] = fill(platform.companions_numbered.get(release.branch, platform.version), words)
+    words["pv"] = fill(row.get("version", platform.numbered.get(release.branch, platform.version)), words)
     words["ev"] = "3:" + release.version
     files = [{key: fill(value, words) for key, value in entry.items()} for entry in row.get("files", [])]
     return Package(
@@ -131,6 +135,7 @@ def expand(row: dict[str, Any], platform: Platform, release: Release) -> Package
         user=row.get("user"),
         dkms=row.get("dkms"),
         flavour=row.get("flavour"),
+        once=row.get("once", False),
     )
 
 
@@ -161,7 +166,7 @@ def load(folder: Path = FOLDER) -> Table:
     for row in rows:
         check_row(row)
     platforms = tuple(Platform(name, branches=tuple(fields.pop("branches")), **fields) for name, fields in site["platforms"].items())
-    releases = tuple(Release(**{**fields, "date": str(fields["date"])}) for fields in site["releases"])
+    releases = tuple(Release(**fields) for fields in site["releases"])
     return Table(platforms, releases, frozenset(site["distribution"]), tuple(rows))
 
 

@@ -14,6 +14,7 @@ from unit.lab.vendor_clients import Apt, Served
 
 FOLDER = "/compute/cuda/repos/debian12/x86_64"
 COMPUTE = ["nvidia-driver-cuda", "nvidia-kernel-open-dkms"]
+KINDS = ("535.309.01", "575.57.08", "580.178.04", "590.48.01", "610.57.04", "620.10.01")
 pytestmark = pytest.mark.skipif(not shutil.which("apt-get"), reason="apt is not on this machine")
 
 
@@ -33,7 +34,7 @@ def updated(apt: Apt) -> Apt:
 
 def test_apt_trusts_the_site_and_plans_the_compute_set(apt: Apt) -> None:
     plan = updated(apt).plan(*COMPUTE)
-    assert plan["nvidia-driver-cuda"] == plan["nvidia-kernel-open-dkms"] == plan["nvidia-persistenced"] == "580.178.04-1"
+    assert plan["nvidia-driver-cuda"] == plan["nvidia-kernel-open-dkms"] == plan["nvidia-persistenced"] == "620.10.01-1"
     assert {"libcuda1", "libnvidia-ml1", "nvidia-kernel-support", "firmware-nvidia-gsp", "nvidia-modprobe"} <= set(plan)
     assert "nvidia-kernel-dkms" not in plan
     assert not any(name.startswith(("libnvidia-glcore", "nvidia-driver-libs")) for name in plan)
@@ -65,16 +66,17 @@ def test_apt_can_install_every_package_of_the_site(served: Served, tmp_path: Pat
     text = served.get(f"/compute/cuda/repos/{platform}/x86_64/Packages")[2].decode()
     names = [(part.split("\n")[0].removeprefix("Package: "), part.split("\nVersion: ")[1].split("\n")[0]) for part in text.split("\n\n") if part]
     assert len(names) > 50
-    # The newest of each branch; the older ones have the same relations.
-    newest = [(name, version) for name, version in names if version.startswith(("580.178.04", "535.309.01"))]
-    closures = {"535.309.01": 0, "580.178.04": 0}
+    # One of each kind of names that the vendor has had; the others have the same relations.
+    newest = [(name, version) for name, version in names if version.startswith(KINDS)]
+    closures = dict.fromkeys(KINDS, 0)
     for name, version in newest:
         release = version.split("-")[0]
         rest = [f"{other}={that}" for other, that in names if that.startswith(release)]
         done = apt("-s", "--no-install-recommends", "install", f"{name}={version}", *dependencies(text, name, version, rest))
         assert done.returncode == 0, done.stdout + done.stderr
         closures[release] += 1
-    assert closures["580.178.04"] > 20
+    branches = [release for release in KINDS if any(version.startswith(release) for _, version in names)]
+    assert {"580.178.04", "590.48.01", "620.10.01"} <= set(branches) and all(closures[release] > 15 for release in branches), closures
 
 
 def dependencies(text: str, name: str, version: str, rest: list[str]) -> list[str]:
@@ -96,13 +98,16 @@ def dependencies(text: str, name: str, version: str, rest: list[str]) -> list[st
 
 
 def test_apt_sees_each_change_of_the_site(apt: Apt, served: Served) -> None:
-    assert updated(apt).plan("libcuda1")["libcuda1"] == "580.178.04-1"
+    def newest() -> str:
+        return updated(apt).plan("libnvidia-ml1=580.*")["libnvidia-ml1"]
+
+    assert newest() == "580.178.04-1"
     served.fault("newer")
     served.fault("removed", "580.159.04")
-    assert updated(apt).plan("libcuda1")["libcuda1"] == "580.195.03-1"
+    assert newest() == "580.195.03-1"
     assert apt("-s", "install", "libcuda1=580.159.04-1").returncode != 0
     served.fault("ok")
-    assert updated(apt).plan("libcuda1")["libcuda1"] == "580.178.04-1"
+    assert newest() == "580.178.04-1"
     assert apt("-s", "install", "libcuda1=580.159.04-1", "libnvidia-ptxjitcompiler1=580.159.04-1").returncode == 0
 
 
@@ -116,7 +121,7 @@ def test_apt_downloads_and_notices_half_a_file(apt: Apt, served: Served) -> None
     served.fault("ok")
     done = apt("-y", "--download-only", "--no-install-recommends", "install", "libnvidia-ml1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [path.name for path in archives.glob("*.deb")] == ["libnvidia-ml1_580.178.04-1_amd64.deb"]
+    assert [path.name for path in archives.glob("*.deb")] == ["libnvidia-ml1_620.10.01-1_amd64.deb"]
 
 
 def test_apt_names_a_site_that_is_gone(apt: Apt, served: Served) -> None:

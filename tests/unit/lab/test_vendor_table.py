@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_packages
 from fixtures.stack import catalog
 from lab.vendor.contents import entries
+from lab.vendor.site import Offer, SiteTree
 from lab.vendor.table import RELATION, Package, Platform, Table, TableError, check_row, load
 
 TABLE = load()
@@ -67,40 +68,72 @@ def test_every_dependency_can_be_met_within_its_release(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_two_releases_a_branch_and_one_to_come(name: str) -> None:
-    packages = TABLE.packages(PLATFORMS[name])
+def test_two_releases_a_branch_where_two_are_known_and_one_to_come(name: str) -> None:
+    packages = [package for package in TABLE.packages(PLATFORMS[name]) if not package.once]
+    known = {entry["branch"]: entry["versions"] for entry in catalog()["driver_branches"]}
     for branch in PLATFORMS[name].branches:
         there = {package.release.version for package in packages if package.release.branch == branch and not package.release.unreleased}
-        assert len(there) == 2, branch
+        assert len(there) == min(2, len(known[branch])), branch
+        assert there <= set(known[branch]) and known[branch][0] in there, branch
     assert {package.release.version for package in packages if package.release.unreleased} == {"580.195.03"}
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_versions_follow_the_platform_and_companions_since_580(name: str) -> None:
+def test_a_platform_has_every_branch_that_the_catalog_installs_there(name: str) -> None:
+    known = catalog()
+    platform = known["platforms"][name]
+    installed = {entry["branch"] for entry in known["driver_branches"] if platform["family"] in entry["packaged"]}
+    assert {branch for branch in installed if branch >= platform.get("minimum_driver_branch", 0)} <= set(PLATFORMS[name].branches)
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_versions_are_those_of_the_catalog(name: str) -> None:
+    known = catalog()
+    platform = {**known["platforms"][name], "id": name}
+    companions = ("nvidia-fabric", "libnvidia-nscq", "libnvsdm", "nvidia-imex", *(["cuda-drivers"] if platform["family"] == "el" else []))
     for package in TABLE.packages(PLATFORMS[name]):
-        companion = package.name.startswith(("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex"))
-        if PLATFORMS[name].rpm:
-            assert package.version == (f"{package.release.version}-1" if companion or hyphenated(package) else f"3:{package.release.version}-1.el9")
-            continue
-        new, old = ("-1ubuntu1", "-0ubuntu1") if name == "ubuntu2404" else ("-1", "-1")
-        ending = new if package.release.branch >= 580 else "-1" if companion else old
-        assert package.version == package.release.version + ending
-
-
-def hyphenated(package: Package) -> bool:
-    """Tell whether a package is one of the two that have the companions' numbers under names of their own."""
-    return package.name in ("nvidia-fabric-manager", "cuda-drivers")
+        if not package.once:
+            kind = "companion" if package.name.startswith(companions) else "package"
+            assert package.version == _driver_packages.numbered(known, platform, package.release.version, kind), package.name
 
 
 @pytest.mark.parametrize("name", [name for name, platform in PLATFORMS.items() if not platform.rpm])
 def test_names_of_companions_lose_their_branch_at_580(name: str) -> None:
+    for branch, names in names_of(name).items():
+        old = {f"nvidia-fabricmanager-{branch}", f"libnvidia-nscq-{branch}"}
+        new = {"nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex", f"nvidia-driver-pinning-{branch}"}
+        assert (new <= names, old & names) == (True, set()) if branch >= 580 else (old <= names, new & names) == (True, set()), branch
+        assert (f"nvidia-imex-{branch}" in names) == (550 <= branch < 580)
+        assert (f"libnvsdm-{branch}" in names) == (560 <= branch < 580)
+        assert ("cuda-drivers" in names) == (branch <= 610)
+    assert "nvidia-driver-pinning-580.178.04" in names_of(name)[580]
+
+
+def test_names_of_ubuntu_lose_their_branch_at_590() -> None:
+    for branch, names in names_of("ubuntu2404").items():
+        old = {f"{name}-{branch}" for name in ("libnvidia-compute", "nvidia-utils", "nvidia-dkms", "cuda-drivers")} | {f"nvidia-dkms-{branch}-open"}
+        new = {"libnvidia-compute", "libnvidia-gpucomp", "nvidia-dkms-open", "nvidia-kernel-source-open", "nvidia-firmware"}
+        assert (new <= names, old & names) == (True, set()) if branch >= 590 else (old <= names, new & names) == (True, set()), branch
+        assert ("nvidia-dkms" in names) == (590 <= branch <= 610)
+
+
+def names_of(platform: str) -> dict[int, set[str]]:
+    """Return the names of a platform's packages by branch."""
     names: dict[int, set[str]] = {}
-    for package in TABLE.packages(PLATFORMS[name]):
-        names.setdefault(package.release.branch, set()).add(package.name)
-    assert {"nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "nvidia-driver-pinning-580", "nvidia-driver-pinning-580.178.04"} <= names[580]
-    if 535 in names:
-        assert {"nvidia-fabricmanager-535", "libnvidia-nscq-535"} <= names[535]
-        assert not {"nvidia-fabricmanager", "nvidia-imex", "nvidia-driver-pinning-535"} & names[535]
+    for package in TABLE.packages(PLATFORMS[platform]):
+        if not package.once:
+            names.setdefault(package.release.branch, set()).add(package.name)
+    return names
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_the_subnet_manager_of_nvlinks_is_there_once(name: str, site: SiteTree) -> None:
+    (package,) = [package for package in TABLE.packages(PLATFORMS[name]) if package.once]
+    paths = {entry.path for entry in entries(package)}
+    assert package.name == "nvlsm" and {"/opt/nvidia/nvlsm/sbin/nvlsm", "/usr/share/nvidia/nvlsm/nvlsm.conf"} <= paths
+    (record,) = [one for one in site.records[name] if one["once"]]
+    everything = frozenset(one["release"] for one in site.records[name])
+    assert Offer(older=True, removed=everything).holds(record, site.records[name])
 
 
 def test_for_dnf_the_fabric_manager_loses_a_hyphen_and_nvml_changes_its_package() -> None:
@@ -114,7 +147,7 @@ def test_for_dnf_the_fabric_manager_loses_a_hyphen_and_nvml_changes_its_package(
 
 
 def test_trixie_starts_with_branch_580_and_has_a_key_of_its_own() -> None:
-    assert PLATFORMS["debian13"].branches == (580,)
+    assert min(PLATFORMS["debian13"].branches) == 580
     assert PLATFORMS["debian13"].key_file == "8793F200.pub"
     assert PLATFORMS["debian12"].key_file == PLATFORMS["ubuntu2404"].key_file == "3bf863cc.pub"
 

@@ -17,6 +17,7 @@ PROGRAMS = {
     "nvidia-modprobe": "modprobe:main",
     "nv-fabricmanager": "fabricmanager:main",
     "nvidia-imex": "services:imex",
+    "nvlsm": "services:nvlsm",
     "lab-kernel": "kernel:main",
     "lab-fault": "faults:main",
     "lab-hw": "boot:main",

@@ -207,15 +207,23 @@ class TestStates:
     def test_where_another_way_back_has_failed_all_packages_are_asked_for_and_the_first_driver_is_behind(self) -> None:
         owed = {
             "wanted": {"packages": {"libcuda1": "2", "new": "2"}},
-            "before": {"version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "files": {"/pin": "one", "/other": "x"}},
-        }
-        wanted = {"packages": {"libcuda1": "3"}}
-        before: dict[str, Any] = {"version": None, "flavour": None, "packages": {"libcuda1": "2"}, "files": {"/pin": "two"}, "absent": [], "gpus": 1}
+            "before": {
+                "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "absent": ["new"],
+                "files": {"/pin": "one", "/other": "x"}, "kernels": {"k1": False, "k0": False},
+            },
+        }  # fmt: skip
+        wanted = {"packages": {"libcuda1": "3", "firmware": "3", "extra": "3", "older": "3", "new": "3"}}
+        # As a simulation sees the host now: the first change took "older" away and brought "new", and none of them has its module.
+        before: dict[str, Any] = {
+            "version": None, "flavour": None, "packages": {"libcuda1": "2", "new": "2", "firmware": "1"}, "absent": ["extra", "older"],
+            "files": {"/pin": "two"}, "kernels": {"k1": True, "k2": True}, "gpus": 1,
+        }  # fmt: skip
         _driver_prepare.instead_of(owed, {"packages": {"libcuda1": "3", "module": "3", "headers": ""}}, wanted, before)
-        assert wanted == {"packages": {"libcuda1": "3", "module": "3"}}
+        assert wanted["packages"]["module"] == "3" and "headers" not in wanted["packages"]
+        # "module" and "headers" are there and in nobody's change: they stay.
         assert before == {
-            "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "files": {"/pin": "one"},
-            "absent": ["module", "new"], "gpus": 1,
+            "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1", "firmware": "1"}, "files": {"/pin": "one"},
+            "absent": ["extra", "new"], "kernels": {"k1": False, "k2": True}, "gpus": 1,
         }  # fmt: skip
 
     @pytest.mark.parametrize(("seen", "handed", "counted"), [(8, 0, 8), (7, 0, 7), (None, 0, 8), (8, 2, 6)])

@@ -146,10 +146,12 @@ def test_sources_and_the_keys_that_are_trusted_for_all_of_them(tree: Tree) -> No
     tree.file("/etc/apt/trusted.gpg.d/a.asc~", ARMORED)
     tree.file("/etc/apt/trusted.gpg.d/b.gpg", b"")
     assert states(tree, "trusted_key", FINGERPRINTS[1]) == {
-        "state": "trusted",
+        "state": "needed",
         "files": ["/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/a.asc"],
+        "needed_by": ["http://archive.example/debian bookworm", f"http://{place}debian12/x86_64/ /", f"https://{place}debian12/x86_64 /"],
+        "spare": [],
     }
-    assert states(tree, "trusted_key", "AB" * 20) == {"state": "absent", "files": []}
+    assert states(tree, "trusted_key", "AB" * 20) == {"state": "absent", "files": [], "needed_by": [], "spare": []}
 
 
 def test_unknown_is_null_and_not_absent(tree: Tree) -> None:

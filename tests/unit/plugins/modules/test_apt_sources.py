@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt_sources, _managed, _managed_list, _record
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_private, _apt_signers, _apt_sources, _managed, _managed_list, _record
 from ansible_collections.gpu.fleet.plugins.modules import apt_sources, managed_release
 from fixtures.module_run import ModuleRun
+from unit.plugins.module_utils.test_apt_signers import old_signature
 from unit.plugins.module_utils.test_managed import ARMORED, BINARY, FINGERPRINTS
 
 PLACE = "developer.download.nvidia.com/compute/cuda/repos/"
@@ -30,6 +31,11 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "sources.list.d" / "debian.list").write_text(DEBIAN)
     monkeypatch.setattr(_apt_sources, "FILE", str(folder / "sources.list"))
     monkeypatch.setattr(_apt_sources, "FOLDER", str(folder / "sources.list.d"))
+    # Nobody's key of these tests has signed what the distribution offers.
+    monkeypatch.setattr(_apt_signers, "LISTS", str(tmp_path / "lists"))
+    (tmp_path / "lists").mkdir()
+    for suite in ("bookworm", "sid"):
+        (tmp_path / "lists" / f"archive.example_debian_dists_{suite}_Release.gpg").write_bytes(old_signature("0123456789ABCDEF"))
     monkeypatch.setattr(_managed, "TRUSTED", str(folder / "trusted.gpg"))
     monkeypatch.setattr(_managed_list, "PATH", str(tmp_path / "state" / "managed.json"))
     monkeypatch.setattr(_record.Store.__init__, "__defaults__", (str(tmp_path / "driver"),))
@@ -50,7 +56,7 @@ def items(apt: Path) -> list[dict[str, Any]]:
     ours = str(apt / "sources.list.d" / "ours.sources")
     return [
         {"role": "r", "kind": "source", "id": PLACE, "desired": {"files": [ours]}},
-        {"role": "r", "kind": "trusted_key", "id": FINGERPRINTS[0], "desired": {"state": "absent"}},
+        {"role": "r", "kind": "trusted_key", "id": FINGERPRINTS[0], "desired": {"spare": []}},
         {"role": "r", "kind": "file", "id": ours, "desired": {"state": "file"}},
     ]
 
@@ -123,6 +129,36 @@ def test_a_list_that_comes_again_is_put_aside_again(run: ModuleRun, undo: Module
         assert not path.exists()
     undo()
     assert path.read_text().count(VENDOR) == 1
+
+
+@pytest.mark.parametrize(("signer", "kept"), [(FINGERPRINTS[0], True), (FINGERPRINTS[1], False), (None, True)])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_key_that_another_source_needs_stays(
+    run: ModuleRun, apt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signer: str | None, kept: bool, known: bool
+) -> None:
+    """Also where the lists, from which that is seen, are not on the host and have to be fetched; and where they cannot be had."""
+    legacy(apt)
+    name = "archive.example_debian_dists_bookworm_Release.gpg"
+    data = old_signature(signer[-16:]) if signer else b""
+    (tmp_path / "lists" / name).unlink()
+    if known:
+        (tmp_path / "lists" / name).write_bytes(data)
+
+    def update(private: _apt_private.PrivateApt) -> None:
+        assert VENDOR not in Path(private.root, "sources.list").read_text(), "what is to go would be asked, too"
+        if not signer:
+            raise _apt.Failed("archive.example does not answer")
+        Path(private.lists, name).write_bytes(data)
+
+    monkeypatch.setattr(_apt_private, "LISTS", str(apt / "sources.list.d"))
+    monkeypatch.setattr(_apt_private.PrivateApt, "update", update)
+    predicted = run(check=True, items=items(apt))
+    done = run(items=items(apt))
+    assert done == predicted
+    assert done["kept"] == ({FINGERPRINTS[0]: ["http://archive.example/debian bookworm"]} if kept else {})
+    assert (FINGERPRINTS[0] in _managed.fingerprints((apt / "trusted.gpg").read_bytes())) is kept
+    assert not (apt / "sources.list.d/cuda.sources").exists()
+    assert run(items=items(apt))["changed"] is False
 
 
 def test_a_damaged_record_stops_everything(run: ModuleRun, apt: Path) -> None:

@@ -78,7 +78,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
         def update(self) -> None: ...
 
-        def simulate(self, _packages: dict[str, str], _may_remove: list[str]) -> list[dict[str, Any]]:
+        def simulate(self, _packages: dict[str, str], _may_remove: list[str], _absent: list[str]) -> list[dict[str, Any]]:
             return CHANGES
 
     monkeypatch.setattr(_record, "FOLDER", str(tmp_path))

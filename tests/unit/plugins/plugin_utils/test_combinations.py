@@ -28,8 +28,8 @@ IDS = {
 
 # A driver with open modules (O) or proprietary ones (P), or the rule that refuses it.
 MEANING = {
-    "G": "driver.generation", "M": "driver.gpu_minimum", "U": "driver.branch_unmanaged", "N": "driver.not_packaged", "X": "gpu.mixed_generations",
-    "D": "pytorch.driver", "C": "pytorch.gpu",
+    "F": "driver.flavour", "B": "driver.flavour_gone", "G": "driver.generation", "M": "driver.gpu_minimum", "U": "driver.branch_unmanaged",
+    "N": "driver.not_packaged", "X": "gpu.mixed_generations", "D": "pytorch.driver", "C": "pytorch.gpu",
 }  # fmt: skip
 
 
@@ -51,9 +51,9 @@ def host(*names: str, **more: Any) -> dict[str, Any]:
     return observed([gpu(number, IDS[name], None) for number, name in enumerate(names)], **given)
 
 
-def answer(facts: dict[str, Any], branch: str) -> str:
+def answer(facts: dict[str, Any], branch: str, **more: str) -> str:
     """Return the cell of a table for a request."""
-    made = resolve({"driver": branch}, facts, known=CATALOG)
+    made = resolve({"driver": branch, **more}, facts, known=CATALOG)
     if "refusal" in made:
         return next(letter for letter, rule in MEANING.items() if rule == made["refusal"]["rule"])
     wanted = made["components"]["driver"]["wanted"]
@@ -94,6 +94,32 @@ DRIVERS = """
 @pytest.mark.parametrize(("names", "branch", "expected"), cells(DRIVERS))
 def test_gpus_and_branches(names: str, branch: str, expected: str) -> None:
     assert answer(host(*names.split("+")), branch) == expected
+
+
+# What comes of a wish: open modules for what is older than Turing there never were, proprietary ones for Grace and Blackwell neither, and from 615 on
+# nobody gets those.
+WISHES = """
+                535/open 535/proprietary 580/open 580/proprietary 610/open 610/proprietary 620/open 620/proprietary
+    GTX970      F        P               F        P               F        G               F        G
+    P100        F        P               F        P               F        G               F        G
+    V100        F        P               F        P               F        G               F        G
+    T4          O        P               O        P               O        P               O        B
+    A100        O        P               O        P               O        P               O        B
+    H100        O        P               O        P               O        P               O        B
+    H200        O        P               O        P               O        P               O        B
+    GH200       O        F               O        F               O        F               O        F
+    B200        G        F               O        F               O        F               O        F
+    GB300       G        F               O        F               O        F               O        F
+    V100+T4     F        P               F        P               F        G               F        G
+    T4+B200     G        F               O        F               O        F               O        F
+    V100+B200   F        F               F        F               F        F               F        F
+"""
+
+
+@pytest.mark.parametrize(("names", "asked", "expected"), cells(WISHES))
+def test_gpus_and_flavours(names: str, asked: str, expected: str) -> None:
+    branch, _, flavour = asked.partition("/")
+    assert answer(host(*names.split("+")), branch, driver_flavour=flavour) == expected
 
 
 # Debian 13's folder begins with 580 and that of Ubuntu 26.04 with 595; that of Ubuntu 20.04 is frozen.

@@ -109,7 +109,8 @@ def test_the_other_flavour_of_the_same_version_is_a_reload() -> None:
     facts["managed"]["package:nvidia-kernel-open-dkms"] = {"version": None}
     made = plan(ASK, facts)
     assert made["consequences"]["reload"] is True and item(made)
-    assert made["components"]["driver"]["action"] == "repair"
+    assert made["components"]["driver"]["action"] == "change"
+    assert "its kernel modules are proprietary and will be open" in made["components"]["driver"]["reasons"]
 
 
 def test_nouveau_on_the_gpus_is_a_reboot() -> None:

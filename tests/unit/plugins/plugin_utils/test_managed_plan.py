@@ -140,12 +140,10 @@ def test_the_repository_is_in_one_file(mirror: str | None, sources: dict[str, bo
     assert {(item["kind"], item["id"]) for item in made["managed"]} <= asked
 
 
-def test_no_key_of_the_repository_is_trusted_for_everything() -> None:
+def test_no_key_of_the_repository_is_trusted_for_what_does_not_need_it() -> None:
     made = plan({"driver": "580", "mirror": "http://m", "mirror_key_fingerprint": FINGERPRINT}, h100())
-    known = {"AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80", "EB693B3035CD5710E231E123A4B469963BF863CC"}
-    assert known < set(ids(made, "trusted_key")) and all(state == {"state": "absent"} for state in ids(made, "trusted_key").values())
-    # A mirror's own key signs the site's other repositories as well.
-    assert FINGERPRINT.upper() not in ids(made, "trusted_key")
+    known = {"AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80", "EB693B3035CD5710E231E123A4B469963BF863CC", FINGERPRINT.upper()}
+    assert known < set(ids(made, "trusted_key")) and all(state == {"spare": []} for state in ids(made, "trusted_key").values())
     assert not ids(plan({"driver": "535", "driver_source": "distro"}, observed([gpu(0, V100)])), "trusted_key")
 
 

@@ -30,6 +30,11 @@ def component(asked: Any, facts: Any, name: str = "driver") -> dict[str, Any]:
 # ---- every component
 
 
+def test_a_flavour_that_is_asked_for_is_missed_in_a_driver_that_stays() -> None:
+    made = component(request(driver_flavour="open", pytorch=None), bare(driver=driver(NEW, "distro", "proprietary")))
+    assert made["action"] == "adopt" and "nvidia_driver_flavour is open, and proprietary modules are there" in made["reasons"]
+
+
 def test_what_can_be_taken_over_is_what_a_plan_speaks_of() -> None:
     assert set(COMPONENTS) == {*MANAGED, *_components.LEFT}
     assert set(COMPONENTS) | {"baseline", "fabric_manager"} == set(resolve(request(), bare())["components"])

@@ -26,6 +26,7 @@ requests = st.fixed_dictionaries(
         "driver": st.sampled_from(["", "580", "580.159.04", "535", "auto", "620", "595", "570.124.06", "615", "999"]),
         "pytorch": st.sampled_from(["", "2.13", "2.13+cpu", "2.15", "2.14+cu126", "2.13+cu130"]),
         "driver_source": st.sampled_from(["auto", "nvidia", "distro", "preinstalled", "runfile"]),
+        "driver_flavour": st.sampled_from(["auto", "open", "proprietary"]),
         "disruption": st.sampled_from(["never", "idle", "drain"]),
         "takeover": st.lists(st.sampled_from(["driver", "nccl", "pytorch"]), max_size=2),
         "mirror": st.sampled_from(["", "http://mirror.example/nvidia"]),

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import sys
 
+from . import machine as machines
 from .daemon import detach, library_version, module_version, open_devices, wait_for_end
+from .state import find, read
 
 IMEX_PID_FILE = "/run/nvidia-imex/nvidia-imex.pid"
+NVLSM_PID_FILE = "/run/nvidia-fabricmanager/nvlsm.pid"
 
 
 def imex(words: list[str]) -> int:
@@ -27,4 +30,17 @@ def imex(words: list[str]) -> int:
         wait_for_end()
     finally:
         os.unlink(IMEX_PID_FILE)
+    return 0
+
+
+def nvlsm(words: list[str]) -> int:
+    """nvlsm: reaches the NVLink switches of the fifth generation through the adapters that lead them."""
+    if not machines.load().switch_managers or not find(read(), "ib_umad"):
+        print("nvlsm: no port of an NVLink switch was found. Is ib_umad loaded?", file=sys.stderr)
+        return 1
+    detach(NVLSM_PID_FILE)
+    try:
+        wait_for_end()
+    finally:
+        os.unlink(NVLSM_PID_FILE)
     return 0

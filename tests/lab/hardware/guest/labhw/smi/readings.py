@@ -16,7 +16,10 @@ from . import mig
 
 NOT_AVAILABLE = "N/A"
 # Branch -> CUDA version of its user space.
-CUDA = {535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8", 575: "12.9", 580: "13.0", 590: "13.1", 595: "13.2"}
+CUDA = {
+    535: "12.2", 545: "12.3", 550: "12.4", 555: "12.5", 560: "12.6", 565: "12.7", 570: "12.8", 575: "12.9", 580: "13.0", 590: "13.1", 595: "13.2",
+    610: "13.3", 615: "13.4", 620: "13.5",
+}  # fmt: skip
 SERVICES = ("nvidia-persistenced", "nv-fabricmanager", "nvidia-smi", "nv-hostengine", "nvidia-imex")
 JOB_MEMORY_MIB = 512
 # Compute capability of the first GPUs that say how their fabric is.
