@@ -73,6 +73,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
         "gpus": countable(system),
+        "afresh": request["afresh"],
     }
     before = {
         "version": version,
@@ -84,7 +85,10 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "files": {path: content(path) for path in request["files"]},
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
+        "afresh": request["afresh"],
     }
+    if request["afresh"]:
+        before["files"].update({path: content(path) for path in _apt.edited(before["packages"])})
     return wanted, before
 
 

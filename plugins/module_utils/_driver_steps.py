@@ -15,6 +15,7 @@ A state that a host is brought to, by either direction::
   absent             names of packages that are not to be there
   archives           {file name: sha256} of the package files, in the store
   files              {path: content, or null for no file}
+  afresh             whether packages of the same names are another supplier's, so that nothing of theirs may stay, settings included
   gpus               how many GPUs nvidia-smi has to see; null is not asked
 """
 
@@ -112,20 +113,31 @@ class DriverSteps:
         with told():
             _kernel_driver.unload([], self.system)
 
-    def packages(self, state: State, other: State) -> None:
+    @staticmethod
+    def write(files: t.Dict[str, str | None]) -> None:
+        """Bring settings files into their state."""
+        for path, text in sorted(files.items()):
+            put(path, text)
+
+    def packages(self, state: State, _other: State) -> None:
         """Bring packages, pins and settings into the state, in one transaction of apt, from files that are on this host."""
         with told():
-            for path in sorted(set(state["files"]) | set(other["files"])):
-                if path in state["files"]:
-                    put(path, state["files"][path])
             # Also what is half installed, as after an unpacking that failed.
-            gone = sorted(_apt.unpacked() & set(state["absent"]))
-            if not _apt.missing(state["packages"]) and not gone and not _apt.cut_off():
+            here = _apt.unpacked()
+            gone = sorted(here & set(state["absent"]))
+            lacking = _apt.missing(state["packages"])
+            if not lacking and not gone and not _apt.cut_off():
+                self.write(state["files"])
                 return
             self.archives.check(state["archives"])
             apt = _apt.Apt(LOCK_SECONDS)
             apt.repair()
-            apt.exchange([os.path.join(self.archives.folder, name) for name in sorted(state["archives"])], gone)
+            # What goes is gone before what comes is unpacked: a package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them
+            # along, and by then they would be those of the new packages.
+            afresh = bool(state.get("afresh"))
+            apt.remove(sorted({*gone, *(here.intersection(lacking) if afresh else ())}), afresh)
+            self.write(state["files"])
+            apt.exchange([os.path.join(self.archives.folder, name) for name in sorted(state["archives"])])
             left = _apt.missing(state["packages"])
             if left:
                 raise StepFailed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))

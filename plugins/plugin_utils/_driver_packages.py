@@ -42,18 +42,27 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
 
 
-def leaving(catalog: dict[str, Any], observed: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str]) -> list[str]:
-    """Return what of the present driver has no place beside the wanted one, though no dependency may say so.
+def leaving(
+    catalog: dict[str, Any], platform: dict[str, Any], observed: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str]
+) -> dict[str, Any]:
+    """Return what of the present driver has no place beside the wanted one, though no dependency may say so: {absent, afresh}.
 
-    Of another supplier that is all that has a version of a driver. Of the same one it is what has another branch in its name, as apt sees no more in
-    it than a package that happens to be there.
+    Of another supplier that is all that has a version of a driver, and the settings of those that come in other packages of the same names. Of the
+    same one it is what has another branch in its name, as apt sees no more in it than a package that happens to be there.
     """
-    driver = observed.get("driver") or {}
-    others = [entry for entry in driver.get("packages") or [] if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
-    if driver.get("owner") not in ("absent", wanted["source"]):
-        return sorted(entry["name"] for entry in others)
+    if platform["package_manager"] != "apt":
+        return {"absent": [], "afresh": False}
+    there = (observed.get("driver") or {}).get("packages") or []
+    others = [entry["name"] for entry in there if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
+    if of_another(observed, wanted):
+        return {"absent": sorted(others), "afresh": True}
     known = every_package(catalog, "auto")
-    return sorted(entry["name"] for entry in others if entry["name"] in known and _other_branch(entry["name"], wanted["branch"]))
+    return {"absent": sorted(name for name in others if name in known and _other_branch(name, wanted["branch"])), "afresh": False}
+
+
+def of_another(observed: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Tell whether the present driver is of another supplier than the wanted one."""
+    return (observed.get("driver") or {}).get("owner") not in (None, "absent", wanted["source"])
 
 
 def _other_branch(name: str, number: int) -> bool:
