@@ -29,6 +29,12 @@ ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "PATH":
 # What an earlier run has left half done is no reason to refuse the very packages that mend it; what it would cost, judge looks at.
 INSTALL_WORDS = ("install", "-y", "--fix-broken", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages")
 TELLING = re.compile(r"(E:|W:|dpkg:|Error|.*error:|.*[Uu]nmet|.*Depends:|.*not going to be|.*No space left|cannot )")
+# What is exchanged is in files on this host. No repository, which may be gone, and no pin, which may name another version, has a part in it.
+ALONE = (
+    "-o", "Dir::Etc::SourceList=/dev/null", "-o", "Dir::Etc::SourceParts=/dev/null",
+    "-o", "Dir::Etc::Preferences=/dev/null", "-o", "Dir::Etc::PreferencesParts=/dev/null",
+    "-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
+)  # fmt: skip
 UPDATE_SECONDS = 600
 INSTALL_SECONDS = 3600
 Change = t.Dict[str, t.Any]
@@ -185,7 +191,25 @@ class Apt:
         """Fetch package files into a folder, as NAME=VERSION each; returns the exit code and the output of apt-get."""
         return run(["apt-get", *self.options, "-o", "APT::Sandbox::User=root", "download", *words], INSTALL_SECONDS, folder=folder)
 
-    def remove(self, names: list[str], purge: bool = False) -> None:
+    def foresee_exchange(self, files: list[str], removed: list[str], *options: str) -> None:
+        """See that C(exchange) would do what it is told and no more; raises Failed. C(options) speak of a host that is otherwise than this one."""
+        words = [*INSTALL_WORDS, *files, *(name + "-" for name in removed)]
+        changes = parse(self.call(words, UPDATE_SECONDS, "--simulate", *ALONE, *options))
+        more = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in removed]
+        if more:
+            raise Failed("refused: it would also remove %s, which needs what is to go" % ", ".join(more))
+
+    def exchange(self, files: list[str], removed: list[str], afresh: t.Iterable[str] = ()) -> None:
+        """Install package files and remove packages; a file that the operator changed stays the operator's.
+
+        What goes is gone before what comes is unpacked: a package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along,
+        and by then they would be those of the new packages. Those that come C(afresh) go before as well, and then all go with their settings.
+        """
+        self.foresee_exchange(files, removed)
+        self.remove(sorted({*removed, *afresh}), bool(afresh))
+        self.call([*INSTALL_WORDS, *files], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)
+
+    def remove(self, names: list[str], purge: bool) -> None:
         """Remove packages, and with C(purge) their settings, whatever depends on them: for what comes in their place at once."""
         end = time.monotonic() + self.lock_timeout
         while names:
@@ -195,10 +219,6 @@ class Apt:
             if "lock" not in output or time.monotonic() > end:
                 raise Failed("dpkg --remove failed (%d): %s" % (code, complaint(output)))
             time.sleep(2)
-
-    def exchange(self, files: list[str]) -> None:
-        """Install package files in one transaction; a file that the operator changed stays the operator's."""
-        self.call([*INSTALL_WORDS, *files], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
 
     def install(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""

@@ -106,6 +106,10 @@ class Archives:
                 os.replace(os.path.join(folder, name), os.path.join(self.folder, name))
         return ""
 
+    def paths(self, sums: t.Iterable[str]) -> t.List[str]:
+        """The files of a set."""
+        return [os.path.join(self.folder, name) for name in sorted(sums)]
+
     def check(self, sums: Sums) -> None:
         """See that every file of a set is here and unchanged; raises Failed."""
         for name, wanted in sorted(sums.items()):

@@ -14,7 +14,7 @@ import os
 import subprocess
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _pci
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _kernel_driver, _pci
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -130,10 +130,21 @@ def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, 
         wanted["archives"], lacking = archives.have(wanted["packages"], apt)
         if lacking:
             raise Refused("%s cannot be fetched" % ", ".join(lacking))
+        if request["way_back"] == "required":
+            way_back(archives, wanted, before, apt)
     except (_apt.Failed, _kernel_driver.Refused) as error:
         raise Refused(str(error)) from error
-    room(archives.folder, wanted)
+    for state in (wanted, before):
+        room(archives.folder, state)
     return wanted, before
+
+
+def way_back(archives: Archives, wanted: State, before: State, apt: _apt.Apt) -> None:
+    """Refuse a change after which apt would not go back, or not without taking more away than the change has brought."""
+    try:
+        _apt_back.foresee(archives, wanted, before, apt)
+    except _apt.Failed as error:
+        raise Refused("there would be no way back: %s" % error) from error
 
 
 def room(folder: str, state: State, where: str = "/usr") -> None:

@@ -92,14 +92,17 @@ class DriverSteps:
         rivals = _modprobe.rivals(self.system) if state["version"] else []
         return next((rival["module"] for rival in rivals if rival["bound"] or rival["module"] == "nouveau"), None)
 
-    def quiesce(self, services: t.List[str]) -> None:
+    def quiesce(self, own: t.List[str]) -> None:
         """Stop the services of the driver; nobody else may have a device of it open."""
         with told():
             system = self.system
-            found = _kernel_driver.strangers(system, services)
+            found = _kernel_driver.strangers(system, own)
             if found:
                 raise StepFailed("%s has the GPUs open" % ", ".join(found))
-            for unit in services:
+            for unit in own:
+                # systemd stops nothing that it does not know, and calls that a failure.
+                if _kernel_driver.call("systemctl", "show", "--property=LoadState", "--", unit) == "LoadState=not-found":
+                    continue
                 _kernel_driver.call("systemctl", "stop", unit)
                 # Scripts of packages start services, which fail again and again without a driver until systemd refuses them, and all that
                 # hangs on them, for some time. A boot forgets it.
@@ -122,22 +125,20 @@ class DriverSteps:
     def packages(self, state: State, _other: State) -> None:
         """Bring packages, pins and settings into the state, in one transaction of apt, from files that are on this host."""
         with told():
+            self.write(state["files"])
             # Also what is half installed, as after an unpacking that failed.
             here = _apt.unpacked()
             gone = sorted(here & set(state["absent"]))
             lacking = _apt.missing(state["packages"])
             if not lacking and not gone and not _apt.cut_off():
-                self.write(state["files"])
                 return
             self.archives.check(state["archives"])
             apt = _apt.Apt(LOCK_SECONDS)
             apt.repair()
-            # What goes is gone before what comes is unpacked: a package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them
-            # along, and by then they would be those of the new packages.
-            afresh = bool(state.get("afresh"))
-            apt.remove(sorted({*gone, *(here.intersection(lacking) if afresh else ())}), afresh)
+            afresh = here.intersection(lacking) if state.get("afresh") else ()
+            apt.exchange(self.archives.paths(state["archives"]), gone, afresh)
+            # What went with the packages and is the operator's.
             self.write(state["files"])
-            apt.exchange([os.path.join(self.archives.folder, name) for name in sorted(state["archives"])])
             left = _apt.missing(state["packages"])
             if left:
                 raise StepFailed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
@@ -163,18 +164,18 @@ class DriverSteps:
             with told():
                 _kernel_driver.load(state["version"], [], self.system)
 
-    def start(self, state: State, services: t.List[str]) -> None:
-        """Run the services again that ran before; what failed without a driver may be tried anew."""
+    def start(self, state: State, services: t.List[str], own: t.List[str]) -> None:
+        """Run the services again that ran before, and no others; what failed without a driver may be tried anew."""
         with told():
-            self.release(services)
+            self.release(own)
             for unit in reversed(services) if state["version"] else ():
                 _kernel_driver.call("systemctl", "reset-failed", unit + "*")
                 _kernel_driver.call("systemctl", "start", unit)
 
     @staticmethod
-    def release(services: t.List[str]) -> None:
+    def release(own: t.List[str]) -> None:
         """Let the services be started again, by whomever."""
-        for unit in services:
+        for unit in own:
             _kernel_driver.call("systemctl", "--quiet", "unmask", "--runtime", unit)
 
     def settings(self, commands: t.List[t.List[str]]) -> None:

@@ -121,7 +121,7 @@ def work(store: _record.Store) -> t.Dict[str, t.Any] | None:
                 # Both sets stay: the present driver's, to come back to from a later one, and the former one's.
                 archives.keep(record["wanted"]["archives"], record["before"]["archives"])
             with contextlib.suppress(_kernel_driver.Refused, OSError):
-                steps.release(record["services"])
+                steps.release(_transaction.own(record))
         return record
 
 

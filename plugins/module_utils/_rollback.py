@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _driver_prepare, _kernel_driver, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
 
 CALLED_BACK = "it was called back while it waited for a boot"
+LOCK_SECONDS = 120
 State = t.Dict[str, t.Any]
 
 
@@ -53,8 +54,10 @@ def states(record: Record, archives: Archives, system: System) -> t.Tuple[State,
         raise Refused("%s is not in %s" % (", ".join(lacking), archives.folder))
     try:
         archives.check(former["archives"])
+        _apt_back.see(archives, former, _apt.Apt(LOCK_SECONDS))
     except _apt.Failed as error:
         raise Refused(str(error)) from error
+    _driver_prepare.room(archives.folder, former)
     # The host may run another kernel by now than it did then.
     kernels = {**former["kernels"], _kernel_driver.running(system): False}
     modules = _driver.module_files(system)

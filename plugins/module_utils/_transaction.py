@@ -27,6 +27,7 @@ The record::
   wanted, before     states of a host, in the words of _driver_steps
   settings           programs that give the GPUs their volatile settings back
   services           units that ran before and are to run again
+  own                units that may be stopped, whether they ran before or have come to run since; null in a record of an earlier release
   history            {step, direction, outcome, at}, seconds since the epoch
 """
 
@@ -60,7 +61,7 @@ class Steps(t.Protocol):
     def stale(self, state: t.Dict[str, t.Any]) -> t.Optional[str]:
         """What is loaded and is not the state's driver, or None: then no boot is needed."""
 
-    def quiesce(self, services: t.List[str]) -> None: ...
+    def quiesce(self, own: t.List[str]) -> None: ...
 
     def unload(self) -> None: ...
 
@@ -70,7 +71,7 @@ class Steps(t.Protocol):
 
     def load(self, state: t.Dict[str, t.Any]) -> None: ...
 
-    def start(self, state: t.Dict[str, t.Any], services: t.List[str]) -> None: ...
+    def start(self, state: t.Dict[str, t.Any], services: t.List[str], own: t.List[str]) -> None: ...
 
     def settings(self, commands: t.List[t.List[str]]) -> None: ...
 
@@ -81,7 +82,7 @@ def new(
     name: str, request: t.Dict[str, t.Any], wanted: t.Dict[str, t.Any], before: t.Dict[str, t.Any], services: t.List[str],
     undoes: t.Optional[str] = None,
 ) -> Record:
-    """The record of a transaction that is about to begin; of the request count C(mode), C(may_reboot), and C(settings)."""
+    """The record of a transaction that is about to begin; of the request count C(mode), C(may_reboot), C(settings), and C(own)."""
     return {
         "schema": SCHEMA,
         "id": name,
@@ -96,8 +97,15 @@ def new(
         "before": before,
         "settings": request["settings"],
         "services": services,
+        "own": request.get("own", services),
         "history": [],
     }
+
+
+def own(record: Record) -> t.List[str]:
+    """The units that may be stopped, in this order."""
+    found: t.List[str] = record.get("own") or record["services"]
+    return found
 
 
 class Transaction:
@@ -186,7 +194,7 @@ class Transaction:
         record, host = self.record, self.host
         if step == "quiesce":
             if self.moves():
-                host.quiesce(record["services"])
+                host.quiesce(own(record))
         elif step == "unload":
             self.unload()
         elif step == "packages":
@@ -198,7 +206,7 @@ class Transaction:
         elif step == "load":
             host.load(self.target)
         elif step == "start":
-            host.start(self.target, record["services"])
+            host.start(self.target, record["services"], own(record))
         elif step == "settings":
             host.settings(record["settings"])
         else:

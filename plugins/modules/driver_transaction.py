@@ -80,7 +80,9 @@ options:
     elements: str
     default: []
   services:
-    description: Units that use the driver. Those that run are stopped first, in this order, and run again afterwards, in the opposite one.
+    description:
+      - Units that use the driver. They are stopped first, in this order, also those that have come to run meanwhile. Those that ran before run again
+        afterwards, in the opposite order.
     type: list
     elements: str
     default: []
@@ -208,6 +210,7 @@ class DriverTransaction:
             "kernels": sorted({*params["kernels"], _kernel_driver.running(system)}),
             "mode": "reload" if params["reload"] or not params["reboot"] else "reboot",
             "may_reboot": params["reboot"],
+            "own": params["services"],
             "settings": [[str(word) for word in command] for command in params["settings"]],
             "way_back": params["way_back"],
         }

@@ -137,6 +137,22 @@ def test_a_service_that_does_not_start_gives_the_former_driver_back(machine: Mac
     machine.whole(version)
 
 
+def test_a_service_of_the_drivers_that_came_to_run_meanwhile_is_no_stranger(machine: Machine) -> None:
+    """It did not run before, has a GPU open when the change turns around, and does not run afterwards."""
+    node, version, wanted = machine.node, machine.now(), machine.other()
+    unit = "[Service]\nExecStart=/bin/sh -c 'exec sleep infinity </dev/nvidia0'\n"
+    node.lab.run("n1", "cat >/etc/systemd/system/dcgm.service", unit)
+    come = f"ExecStartPost=/bin/sh -c '! grep -q {wanted} /sys/module/nvidia/version || (systemctl start dcgm && sleep 1 && false)'"
+    with machine.drop_in(PERSISTENCE, come):
+        done = machine.change(wanted, services=["dcgm.service", *SERVICES])
+    assert (done["rc"], done["record"]["status"], done["record"]["failed_step"]) == (2, "rolled_back", "start"), done["msg"]
+    machine.whole(version)
+    assert node.run("systemctl", "is-active", "dcgm").stdout.strip() == "inactive"
+    assert node.run("systemctl", "start", "dcgm").returncode == 0, "it was left masked"
+    node("systemctl", "stop", "dcgm")
+    node("rm", "/etc/systemd/system/dcgm.service")
+
+
 def test_a_disk_that_is_full_in_the_middle_gives_the_former_driver_back(machine: Machine) -> None:
     version = machine.now()
     machine.node("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", "/usr/src")
@@ -160,6 +176,29 @@ def test_a_way_back_that_fails_too_is_said_and_the_next_run_mends_it(machine: Ma
     done = machine.change(wanted, settings=[], way_back="optional")
     assert done["rc"] == 0, done["msg"]
     machine.whole(wanted)
+
+
+def test_a_way_back_takes_nothing_of_a_strangers_away(machine: Machine) -> None:
+    """Somebody has installed a package meanwhile that needs the new version."""
+    node, version, wanted = machine.node, machine.now(), machine.other()
+    control = f"Package: trainer\nVersion: 1\nArchitecture: all\nMaintainer: n <n@example.org>\nDepends: libcuda1 (= {wanted}-1)\nDescription: x\n"
+    node("mkdir", "-p", "/root/trainer/DEBIAN")
+    node.lab.run("n1", "cat >/root/trainer/DEBIAN/control", control)
+    node("dpkg-deb", "--build", "/root/trainer")
+    come = f"ExecStartPre=/bin/sh -c '! grep -q {wanted} /sys/module/nvidia/version || (dpkg -i /root/trainer.deb && false)'"
+    with machine.drop_in(PERSISTENCE, come):
+        done = machine.change(wanted)
+    assert (done["rc"], done["record"]["status"], done["record"]["failed_step"]) == (2, "needs_attention", "start")
+    assert "it would also remove trainer" in done["msg"]
+    assert node("dpkg-query", "-W", "-f", "${db:Status-Status}", "trainer") == "installed"
+    done = machine.change(wanted, settings=[], way_back="optional")
+    assert done["rc"] == 0, done["msg"]
+    machine.whole(wanted)
+    before = footprint(node.lab, "n1")
+    asked = harness.play("playbooks/rollback_driver.yml", node.lab.name, extra={"gpu_stack_disruption": "idle"})
+    assert asked.rc != 0 and "it would also remove trainer" in " ".join(asked.stdout.split())
+    assert footprint(node.lab, "n1") == before and machine.now() != version
+    node("dpkg", "--remove", "trainer")
 
 
 def test_an_engine_that_is_killed_at_any_step_is_continued_by_the_next_run(machine: Machine) -> None:

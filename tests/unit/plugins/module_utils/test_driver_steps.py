@@ -361,10 +361,36 @@ class TestSteps:
         calls: list[str] = []
         monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: calls.append(" ".join(words)))
         steps.quiesce(["users", "used"])
-        steps.start({"version": "1.0"}, ["users", "used"])
-        assert [call for call in calls if "mask" not in call and "reset-failed" not in call] == [
+        steps.start({"version": "1.0"}, ["users", "used"], ["users", "used"])
+        assert [call for call in calls if "mask" not in call and "reset-failed" not in call and " show " not in call] == [
             "systemctl stop users", "systemctl stop used", "systemctl start used", "systemctl start users",
         ]  # fmt: skip
+
+    def test_a_service_of_the_drivers_that_runs_only_since_is_no_stranger_and_does_not_run_afterwards(
+        self, steps: DriverSteps, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A boot, or a script of a package, has started it; one that was never installed is not asked to stop."""
+        tree.file("/dev/nvidia0", "")
+        (tree.root / "proc/77/fd").mkdir(parents=True)
+        (tree.root / "proc/77/fd/3").symlink_to("/dev/nvidia0")
+        tree.file("/proc/77/comm", "nv-hostengine")
+        tree.file("/proc/77/cgroup", "0::/system.slice/dcgm.service")
+        calls: list[str] = []
+
+        def call(*words: str, **_: Any) -> str:
+            calls.append(" ".join(words))
+            if words[1] == "stop":
+                (tree.root / "proc/77/fd/3").unlink(missing_ok=True)
+            return f"LoadState={'not-found' if words[-1] == 'none' else 'loaded'}" if words[1] == "show" else ""
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        steps.quiesce(["none", "dcgm.service", "used"])
+        steps.start({"version": "1.0"}, ["used"], ["none", "dcgm.service", "used"])
+        assert [call for call in calls if "none" in call and " show " not in call] == ["systemctl --quiet unmask --runtime none"]
+        assert [call.split()[-2:] for call in calls if "dcgm" in call and " show " not in call] == [
+            ["stop", "dcgm.service"], ["--runtime", "dcgm.service"], ["--runtime", "dcgm.service"],
+        ]  # fmt: skip
+        assert calls[-1] == "systemctl start used"
 
     @pytest.mark.parametrize("version", ["1.0", None])
     def test_no_script_of_a_package_starts_a_service_in_between(
@@ -374,9 +400,9 @@ class TestSteps:
         calls: list[str] = []
         monkeypatch.setattr(_kernel_driver, "call", lambda *words, **_: calls.append(" ".join(words)))
         steps.quiesce(["used"])
-        assert calls == ["systemctl stop used", "systemctl --quiet mask --runtime used"]
-        steps.start({"version": version}, ["used"])
-        assert calls[2] == "systemctl --quiet unmask --runtime used"
+        assert calls[1:] == ["systemctl stop used", "systemctl --quiet mask --runtime used"]
+        steps.start({"version": version}, ["used"], ["used"])
+        assert calls[3] == "systemctl --quiet unmask --runtime used"
         assert ("systemctl start used" in calls) is bool(version)
 
     def test_a_setting_after_a_dash_may_fail_and_no_other(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _driver_prepare, _kernel_driver, _rollback, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _rollback, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives, digest
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
@@ -43,6 +43,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(_driver_prepare, "present", lambda _system: found["present"])
     monkeypatch.setattr(_driver_prepare, "countable", lambda _system: 8)
     monkeypatch.setattr(_apt, "missing", lambda _packages: found["missing"])
+    monkeypatch.setattr(_apt_back, "see", found.setdefault("see", lambda *_: None))
     monkeypatch.setattr(_kernel_driver, "running", lambda _system: NEXT)
     monkeypatch.setattr(_driver, "module_files", lambda _system: {KERNEL: "/x/nvidia.ko"})
     return found

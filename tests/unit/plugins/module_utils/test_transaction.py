@@ -59,8 +59,8 @@ class Host:
     def stale(self, state: dict[str, Any]) -> str | None:
         return f"driver {self.loaded}" if self.loaded not in (None, state["version"]) else None
 
-    def quiesce(self, services: list[str]) -> None:
-        assert services == ["fabric"]
+    def quiesce(self, own: list[str]) -> None:
+        assert own == ["monitor", "fabric"]
         self.at("quiesce", None, "before")
         self.services = False
         self.at("quiesce", None, "after")
@@ -89,8 +89,8 @@ class Host:
         self.loaded = state["version"]
         self.at("load", state, "after")
 
-    def start(self, state: dict[str, Any], services: list[str]) -> None:
-        assert services == ["fabric"]
+    def start(self, state: dict[str, Any], services: list[str], own: list[str]) -> None:
+        assert (services, own) == (["fabric"], ["monitor", "fabric"])
         self.at("start", state, "before")
         self.services = state["version"] is not None
 
@@ -105,7 +105,7 @@ class Host:
 
 
 def begin(store: Store, host: Host, mode: str = "reload") -> Transaction:
-    request = {"mode": mode, "may_reboot": mode == "reboot", "settings": SETTINGS}
+    request = {"mode": mode, "may_reboot": mode == "reboot", "settings": SETTINGS, "own": ["monitor", "fabric"]}
     return Transaction(store, host, _transaction.new("t", request, NEW, {"version": host.disk}, ["fabric"]))
 
 
@@ -405,7 +405,7 @@ class Mended(Host):
 
 def test_no_service_stops_for_what_the_same_driver_lacks(store: Store) -> None:
     host, same = Mended(), {"version": "1", "flavour": "open"}
-    request = {"mode": "reload", "may_reboot": False, "settings": SETTINGS}
+    request = {"mode": "reload", "may_reboot": False, "settings": SETTINGS, "own": ["monitor", "fabric"]}
     record = Transaction(store, host, _transaction.new("t", request, same, same, ["fabric"])).run()
     assert record["status"] == "done"
     assert not {"quiesce", "unload"} & set(host.calls) and "packages" in host.calls
