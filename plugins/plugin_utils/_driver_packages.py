@@ -61,8 +61,8 @@ def leaving(
 
 
 def of_another(observed: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Tell whether the present driver is of another supplier than the wanted one."""
-    return (observed.get("driver") or {}).get("owner") not in (None, "absent", wanted["source"])
+    """Tell whether the present driver is of another supplier than the wanted one; that of an image is one of the two, set up by others."""
+    return {(observed.get("driver") or {}).get("owner"), wanted["source"]} == {"distro", "nvidia"}
 
 
 def _other_branch(name: str, number: int) -> bool:

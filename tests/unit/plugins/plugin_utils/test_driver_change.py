@@ -165,6 +165,8 @@ def test_of_the_same_supplier_only_what_another_branch_is_named_in_goes() -> Non
     told = change(installed(OLD, driver=driver(OLD, packages=left)))
     assert (told["absent"], told["afresh"]) == (["nvidia-firmware-535"], False), "libnvidia-gl is none of ours"
     assert change(bare())["absent"] == [] and change(bare())["afresh"] is False
+    image = bare(driver=driver(OLD, "image", packages=left))
+    assert change(image, takeover=["driver"])["afresh"] is False, "an image's settings, of the fabric manager for one, are to stay"
 
 
 def test_both_sides_mean_the_same() -> None:
