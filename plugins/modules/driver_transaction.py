@@ -286,8 +286,10 @@ class DriverTransaction:
         while time.monotonic() < self.until:
             time.sleep(pause)
             pause = min(2.0, pause * 1.3)
+            # In this order: one that ends in between is asked about once more, and not taken for one that was cut off.
+            at_work = _engine.active()
             record = self.store.read()
-            if record and not _engine.active():
+            if record and not at_work:
                 if record["status"] == _transaction.RUNNING:
                     raise Failed("the service %s ended in the middle of %s: see journalctl -u %s" % (_engine.UNIT, record["step"], _engine.UNIT))
                 return record

@@ -183,6 +183,25 @@ def test_what_is_unfinished_is_finished_and_not_begun_again(host: Host, module: 
     assert (done["changed"], done["record"]["id"], host.begun) == (True, "left", [])
 
 
+def test_a_service_that_ends_while_it_is_looked_at_was_not_cut_off(host: Host, module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last word is on the disk before it is gone."""
+    host.leave("running")
+    answers = iter([True, True])
+
+    def active() -> bool:
+        at_work = next(answers, False)
+        record = host.store.read()
+        assert record is not None
+        if not at_work:
+            # It has ended between two questions; this is the moment of the later one.
+            host.store.write({**record, "status": "done"})
+        return at_work
+
+    monkeypatch.setattr(_engine, "active", active)
+    done = module(**NEW)
+    assert (done["record"]["status"], done.get("msg")) == ("done", None)
+
+
 def test_what_is_unfinished_is_finished_before_something_else_is_begun(host: Host, module: ModuleRun) -> None:
     host.leave("running", "3")
     host.ends = ["done", "done"]
