@@ -32,12 +32,24 @@ def check(record: Record | None) -> Record:
     if record["status"] == _transaction.ROLLED_BACK:
         raise Refused("there is nothing to go back to: the change to driver %s was undone already" % there)
     if record["undoes"]:
+        # Of one that came back, and has moved since.
         raise Refused("there is nothing to go back to: the last change was itself the way back from driver %s to %s" % (back, there))
     if there == back and record["before"]["flavour"] in (None, record["wanted"]["flavour"]):
         raise Refused("there is nothing to go back to: the last change mended driver %s, and brought no other one" % there)
     if not back:
         raise Refused("there is nothing to go back to: the host had no driver before %s" % there)
     return record
+
+
+def came_back(record: Record | None, system: System) -> bool:
+    """Whether the last change was such a way back, and the driver that it brought is here: who asks once more, as after a boot, has it."""
+    if record is None:
+        return False
+    if record["status"] == _transaction.ROLLED_BACK:
+        there: State = record["before"] if record["reason"] == CALLED_BACK else {}
+    else:
+        there = record["wanted"] if record["status"] == _transaction.DONE and record["undoes"] else {}
+    return bool(there) and _driver_prepare.present(system)[0] == there["version"]
 
 
 def states(record: Record, archives: Archives, system: System) -> t.Tuple[State, State]:

@@ -32,8 +32,8 @@ options:
       - V(changed) makes the change that the other options describe.
       - V(finished) only finishes what is unfinished, as after a reboot that was waited for. It fails when the last change did not end well.
       - V(former) brings the driver back that the last change replaced, from the packages that are kept on the host. It fails, and changes nothing,
-        where there is none, where the host is not as that change has left it, and where the last change was itself such a way back. One that waits
-        for its boot is called back.
+        where there is none, and where the host is not as that change has left it. One that waits for its boot is called back. Where the last change
+        was itself such a way back, it has been done, and nothing is to do.
     type: str
     choices: [changed, finished, former]
     default: changed
@@ -332,6 +332,8 @@ def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.An
 
 def go_back(transaction: DriverTransaction) -> dict[str, t.Any]:
     """Go back, and say how that ended."""
+    if _rollback.came_back(transaction.store.read(), System("/", 60.0)):
+        return {"changed": False, "changes": [], "reboot": False}
     record = transaction.go_back()
     waits = record["status"] == _transaction.WAITING and not transaction.check_mode
     called_back = record["status"] == _transaction.ROLLED_BACK and record["reason"] == _rollback.CALLED_BACK

@@ -248,6 +248,12 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
     host.ends = ["done"]
     done = module(state="former", reload=True)
     assert (done["changed"], done["changes"], host.version) == (True, foreseen["changes"], "1")
+    # Whoever asks again, as after the boot that it waited for, is told that it has been done.
+    for check in (True, False):
+        again = module(check=check, state="former", reload=True)
+        assert (again["changed"], again["changes"], again["reboot"], again["record"]["status"], host.version) == (False, [], False, "done", "1")
+    # Somebody has moved the driver since: where that leads back to is not known.
+    host.version = "7"
     assert "was itself the way back from driver 2 to 1" in module(state="former", reload=True)["msg"]
 
 
@@ -257,6 +263,10 @@ def test_a_change_that_waits_for_its_boot_is_called_back(host: Host, module: Mod
     assert module(check=True, state="former")["changed"]
     done = module(state="former", reload=True)
     assert (done["changed"], done["reboot"], done["record"]["direction"]) == (True, False, "back")
+    assert module(state="former", reload=True)["changed"] is False
+    # One that had to be undone was nobody's way back.
+    host.leave("rolled_back")
+    assert "was undone already" in module(state="former", reload=True)["msg"]
 
 
 def test_a_way_back_that_waits_for_its_boot_is_not_turned_by_the_same_command(host: Host, module: ModuleRun) -> None:
