@@ -27,7 +27,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _modprobe
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _modprobe, _units
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import StepFailed
@@ -160,7 +160,7 @@ class DriverSteps:
             self.release(own)
             for unit in reversed(services) if state["version"] else ():
                 _kernel_driver.call("systemctl", "reset-failed", unit + "*")
-                _kernel_driver.call("systemctl", "start", unit)
+                _units.start(unit)
 
     @staticmethod
     def release(own: t.List[str]) -> None:

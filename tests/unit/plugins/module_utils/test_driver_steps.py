@@ -26,6 +26,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _pci,
     _record,
     _transaction,
+    _units,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives, digest
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps, put
@@ -435,3 +436,44 @@ class TestEngine:
         _engine.write_engine(str(tmp_path))
         assert (tmp_path / "engine.zip").read_bytes() == first
         assert os.listdir(tmp_path) == ["engine.zip"]
+
+    def test_both_units_come_and_go_together(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[tuple[str, ...]] = []
+        monkeypatch.setattr(_engine, "FOLDER", str(tmp_path))
+        monkeypatch.setattr(_engine, "systemctl", lambda *words: calls.append(words))
+        _engine.remove()
+        assert calls == []
+        (tmp_path / "state").mkdir()
+        _engine.install(str(tmp_path / "state"))
+        assert sorted(os.listdir(tmp_path)) == [_units.GATE, _engine.UNIT, "state"]
+        gate = (tmp_path / _units.GATE).read_text()
+        before = re.findall(r"^Before=(.*)$", gate, re.M)[0].split()
+        assert {"slurmd.service", "docker.service", "kubelet.service"} <= set(before)
+        # What the change itself starts must not wait for its end.
+        assert not set(before) & set(_driver.OWN_UNITS)
+        _engine.remove()
+        assert os.listdir(tmp_path) == ["state"]
+        assert calls == [("daemon-reload",), ("enable", _engine.UNIT, _units.GATE), ("disable", _units.GATE, _engine.UNIT), ("daemon-reload",)]
+
+    @pytest.mark.parametrize(
+        ("gate", "job", "asked"),
+        [
+            pytest.param("activating", "7 exporter.service start waiting", 1, id="held back by the gate"),
+            pytest.param("activating", "7 exporter.service start running", 2, id="slow"),
+            pytest.param("activating", "7 other.service start waiting", 2, id="another one is held back"),
+            pytest.param("inactive", "7 exporter.service start waiting", 2, id="no boot"),
+        ],
+    )
+    def test_a_service_that_waits_for_the_end_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch, gate: str, job: str, asked: int) -> None:
+        starts = []
+
+        def call(*words: str, seconds: int = 120) -> str:
+            if words[1] == "start":
+                starts.append(seconds)
+                if len(starts) == 1:
+                    raise subprocess.TimeoutExpired(words, seconds)
+            return f"ActiveState={gate}" if words[1] == "show" else job
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        _units.start("exporter.service")
+        assert len(starts) == asked
