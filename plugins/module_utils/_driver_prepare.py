@@ -72,6 +72,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["to"] for change in changes if change["to"]},
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
+        "holds": request.get("holds", []),
         "gpus": countable(system),
     }
     before = {
@@ -82,6 +83,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["from"] for change in changes if change["from"]},
         "absent": [change["name"] for change in changes if change["action"] == "install"],
         "files": {path: content(path) for path in request["files"]},
+        "holds": _apt.held(change["name"] for change in changes if change["from"]),
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
     }
@@ -100,6 +102,7 @@ def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before:
     untouched = {name: version for name, version in before["packages"].items() if name not in touched}
     before["absent"] = sorted({*former["absent"], *before["absent"]} - set(former["packages"]))
     before.update(version=former["version"], flavour=former["flavour"], packages={**untouched, **former["packages"]})
+    before["holds"] = sorted({*former.get("holds", []), *before.get("holds", [])})
     for part in ("files", "kernels"):
         before[part].update({name: state for name, state in former[part].items() if name in before[part]})
 

@@ -15,6 +15,7 @@ A state that a host is brought to, by either direction::
   absent             names of packages that are not to be there
   archives           {file name: sha256} of the package files, in the store
   files              {path: content, or null for no file}
+  holds              names of packages that are on hold by then; whatever else is, stays so
   gpus               how many GPUs nvidia-smi has to see; null is not asked
 """
 
@@ -135,6 +136,11 @@ class DriverSteps:
             stayed = sorted(_apt.unpacked() & set(state["absent"]))
             if stayed:
                 raise StepFailed("apt-get ended well, but these are still here: %s" % ", ".join(stayed))
+
+    def hold(self, state: State) -> None:
+        """Put packages on hold that came, or came back, without it."""
+        with told():
+            _apt.hold(state.get("holds") or [], LOCK_SECONDS)
 
     def build(self, state: State) -> None:
         """See that each kernel that this host may run next has the module."""

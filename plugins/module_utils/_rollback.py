@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _software, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -52,8 +52,23 @@ def came_back(record: Record | None, system: System) -> bool:
     return bool(there) and _driver_prepare.present(system)[0] == there["version"]
 
 
-def states(record: Record, archives: Archives, system: System) -> t.Tuple[State, State]:
-    """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking."""
+def kept(wanted: State) -> t.Dict[str, str]:
+    """Version of each package of the driver that is here once the state is."""
+    versions = {**_apt.installed(), **wanted["packages"]}
+    return {name: versions[name] for name in sorted(set(versions) - set(wanted["absent"])) if _software.is_driver(name)}
+
+
+def keep(state: State, files: t.Dict[str, t.Optional[str]], holds: t.List[str]) -> None:
+    """Let a state that is gone back to keep its packages, whatever kept them when they were left."""
+    state["files"] = {**state["files"], **files}
+    state["holds"] = sorted({*state.get("holds", []), *holds})
+
+
+def states(record: Record, archives: Archives, system: System, request: t.Dict[str, t.Any]) -> t.Tuple[State, State]:
+    """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking.
+
+    Of the request count C(files) and C(holds), which keep what comes back where it is.
+    """
     left, former = record["wanted"], record["before"]
     version, flavour = _driver_prepare.present(system)
     if version != left["version"]:
@@ -74,15 +89,17 @@ def states(record: Record, archives: Archives, system: System) -> t.Tuple[State,
     kernels = {**former["kernels"], _kernel_driver.running(system): False}
     modules = _driver.module_files(system)
     wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system)}
+    keep(wanted, request["files"], request["holds"])
     before = {
         **left, "flavour": flavour, "kernels": {kernel: kernel not in modules for kernel in kernels},
-        "files": {path: _driver_prepare.content(path) for path in former["files"]}, "gpus": None,
+        "files": {path: _driver_prepare.content(path) for path in wanted["files"]}, "holds": _apt.held(left["packages"]), "gpus": None,
     }  # fmt: skip
     return wanted, before
 
 
-def turn(record: Record) -> None:
+def turn(record: Record, request: t.Dict[str, t.Any]) -> None:
     """Let a change that waits for a boot go back instead; what is loaded is still the former driver."""
+    keep(record["before"], request["files"], request["holds"])
     record.update(
         status=_transaction.RUNNING, direction=_transaction.BACK, failed_step=record["step"], step=_transaction.STEPS[0],
         reason=CALLED_BACK, asked_in=None, waits_for=None, mode="reload",

@@ -63,6 +63,11 @@ options:
       - An empty text is no file.
     type: dict
     default: {}
+  holds:
+    description: Packages that are put on hold with them, as far as they are installed. None is taken off hold.
+    type: list
+    elements: str
+    default: []
   kernels:
     description: Releases of the kernels that must have the module. The running one is always among them.
     type: list
@@ -131,6 +136,11 @@ reboot:
   description: Whether the transaction waits for a reboot.
   returned: success
   type: bool
+kept:
+  description: Version of each package of the driver that is there after the way back.
+  returned: success, if O(state=former)
+  type: dict
+  sample: {"libcuda1": "580.159.04-1"}
 changes:
   description: What it does with packages, or would do in check mode; by name.
   returned: success
@@ -194,6 +204,7 @@ class DriverTransaction:
             "packages": packages,
             "may_remove": params["may_remove"],
             "files": {path: text or None for path, text in params["files"].items()},
+            "holds": params["holds"],
             "kernels": sorted({*params["kernels"], _kernel_driver.running(system)}),
             "mode": "reload" if params["reload"] or not params["reboot"] else "reboot",
             "may_reboot": params["reboot"],
@@ -249,12 +260,12 @@ class DriverTransaction:
             if self.check_mode:
                 return found
             with self.store.alone():
-                _rollback.turn(found)
+                _rollback.turn(found, self.request())
                 self.store.write(found)
             return self.finish()
         record = _rollback.check(self.store.read())
         with self.store.alone():
-            wanted, before = _rollback.states(record, self.archives, System("/", 60.0))
+            wanted, before = _rollback.states(record, self.archives, System("/", 60.0), self.request())
             if self.check_mode:
                 return _transaction.new("", self.request(), wanted, before, [])
             services = _driver_prepare.running_units(self.params["services"])
@@ -326,20 +337,23 @@ def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.An
         record, changed = made or record, changed or bool(made)
     if record and (changed or not anew):
         judge(record)
-    changes = changes_of(record) if record and changed else []
+    changes = changes_of(record["before"], record["wanted"]) if record and changed else []
     return {"changed": changed, "changes": changes, "reboot": bool(record and record["status"] == _transaction.WAITING)}
 
 
 def go_back(transaction: DriverTransaction) -> dict[str, t.Any]:
     """Go back, and say how that ended."""
-    if _rollback.came_back(transaction.store.read(), System("/", 60.0)):
-        return {"changed": False, "changes": [], "reboot": False}
+    found = transaction.store.read()
+    if found and _rollback.came_back(found, System("/", 60.0)):
+        return {"changed": False, "changes": [], "kept": _rollback.kept(found["wanted" if found["undoes"] else "before"]), "reboot": False}
     record = transaction.go_back()
+    turned = record["direction"] == _transaction.BACK or (transaction.check_mode and record["status"] == _transaction.WAITING)
+    there, here = ("before", "wanted") if turned else ("wanted", "before")
     waits = record["status"] == _transaction.WAITING and not transaction.check_mode
     called_back = record["status"] == _transaction.ROLLED_BACK and record["reason"] == _rollback.CALLED_BACK
     if not called_back and not transaction.check_mode:
         judge(record)
-    return {"changed": True, "changes": changes_of(record), "reboot": waits}
+    return {"changed": True, "changes": changes_of(record[here], record[there]), "kept": _rollback.kept(record[there]), "reboot": waits}
 
 
 def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
@@ -347,9 +361,9 @@ def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
     return all(wanted[part] == params[part] for part in ("version", "flavour"))
 
 
-def changes_of(record: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-    """What a transaction does with packages, from its record."""
-    now, then = record["before"]["packages"], record["wanted"]["packages"]
+def changes_of(before: dict[str, t.Any], wanted: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """What a transaction between two states does with packages."""
+    now, then = before["packages"], wanted["packages"]
     names = sorted({*now, *then})
     return [
         {"name": name, "from": now.get(name), "to": then.get(name),
@@ -369,6 +383,7 @@ def main() -> None:
             "unless_present": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "files": {"type": "dict", "default": {}},
+            "holds": {"type": "list", "elements": "str", "default": []},
             "kernels": {"type": "list", "elements": "str", "default": []},
             "services": {"type": "list", "elements": "str", "default": []},
             "settings": {"type": "list", "elements": "list", "default": []},

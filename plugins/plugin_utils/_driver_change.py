@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _managed_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _dnf_plan, _managed_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_component import parts
 
 # Services that have the GPUs open without being anybody's job, users before what they use: the order in which they are stopped.
@@ -23,7 +23,7 @@ SERVICES = (
 # A change that is under way or was cut off, one that waits for a boot, and one whose way back failed.
 UNFINISHED = ("running", "waiting_for_reboot", "needs_attention")
 # Files that belong to the versions: they change in the same step, and go back with them.
-WITH_PACKAGES = (_managed_plan.PIN, _dnf_plan.LOCKS, _dnf_plan.STREAM)
+WITH_PACKAGES = (_managed_plan.PIN, _apt_plan.FENCE, _dnf_plan.LOCKS, _dnf_plan.STREAM)
 # Stands for it among what differs from the plan.
 UNFINISHED_ID = "transaction:driver"
 # Before a command, as in a unit of systemd: it may fail.

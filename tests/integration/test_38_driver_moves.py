@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hardware.hosts import OLD, Node
 from integration.harness import observation, plan, play
+from integration.poison import must
 from lab.client import HostSpec
 from own_lab import own_lab
 
@@ -43,3 +44,24 @@ def test_the_driver_moves_as_a_whole(node: Node, branch: str) -> None:
     assert all(package["version"] in made["packages"]["nvidia_driver"].values() for package in driver["packages"]), driver["packages"]
     again = play("site.yml", node.lab.name, options=DRIVER_ONLY, extra={**asked, "gpu_stack_disruption": "never"})
     assert again.rc == 0 and again.changed_tasks() == [], again.tail()
+
+
+def test_what_comes_back_under_other_names_is_kept_where_it_is(node: Node) -> None:
+    """The names of the former branch had lost their holds with their packages, and nothing else named them."""
+    before = play("playbooks/rollback_driver.yml", node.lab.name, options="--check", extra={"gpu_stack_disruption": "idle"})
+    assert before.rc == 0, before.tail()
+    back = play("playbooks/rollback_driver.yml", node.lab.name, extra={"gpu_stack_disruption": "idle"})
+    assert back.rc == 0, back.tail()
+    version = node("cat", "/sys/module/nvidia/version").strip()
+    assert version.startswith("535.")
+    kept = back.results("driver_transaction")[-1][1]["kept"]
+    rows = [row.split() for row in node("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Want} ${db:Status-Status}\\n").splitlines()]
+    driver = {row[0]: row[2] for row in rows if len(row) == 4 and row[3] == "installed" and row[0] in kept}
+    assert set(driver) == set(kept) and "nvidia-fabricmanager-535" in kept and set(driver.values()) == {"hold"}
+    said = must(node.lab, "n1", "apt-get -q update && apt-get -q --simulate dist-upgrade")
+    assert [line for line in said.splitlines() if line.startswith(("Inst", "Remv")) and line.split()[1] in kept] == []
+    # Nothing but the pins keeps what is not on hold.
+    said = must(node.lab, "n1", "apt-get -q --simulate --ignore-hold dist-upgrade")
+    assert [line for line in said.splitlines() if line.startswith(("Inst", "Remv")) and line.split()[1] in kept] == []
+    listed = must(node.lab, "n1", "cat /var/lib/gpu_fleet/managed.json")
+    assert all(f'"{name}"' in listed for name in kept)

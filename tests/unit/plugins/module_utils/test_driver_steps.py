@@ -210,21 +210,21 @@ class TestStates:
             "wanted": {"packages": {"libcuda1": "2", "new": "2"}},
             "before": {
                 "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "absent": ["new"],
-                "files": {"/pin": "one", "/other": "x"}, "kernels": {"k1": False, "k0": False},
+                "files": {"/pin": "one", "/other": "x"}, "holds": ["libcuda1", "older"], "kernels": {"k1": False, "k0": False},
             },
         }  # fmt: skip
         wanted = {"packages": {"libcuda1": "3", "firmware": "3", "extra": "3", "older": "3", "new": "3"}}
         # As a simulation sees the host now: the first change took "older" away and brought "new", and none of them has its module.
         before: dict[str, Any] = {
             "version": None, "flavour": None, "packages": {"libcuda1": "2", "new": "2", "firmware": "1"}, "absent": ["extra", "older"],
-            "files": {"/pin": "two"}, "kernels": {"k1": True, "k2": True}, "gpus": 1,
+            "files": {"/pin": "two"}, "holds": ["libcuda1", "firmware"], "kernels": {"k1": True, "k2": True}, "gpus": 1,
         }  # fmt: skip
         _driver_prepare.instead_of(owed, {"packages": {"libcuda1": "3", "module": "3", "headers": ""}}, wanted, before)
         assert wanted["packages"]["module"] == "3" and "headers" not in wanted["packages"]
         # "module" and "headers" are there and in nobody's change: they stay.
         assert before == {
             "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1", "firmware": "1"}, "files": {"/pin": "one"},
-            "absent": ["extra", "new"], "kernels": {"k1": False, "k2": True}, "gpus": 1,
+            "absent": ["extra", "new"], "holds": ["firmware", "libcuda1", "older"], "kernels": {"k1": False, "k2": True}, "gpus": 1,
         }  # fmt: skip
 
     @pytest.mark.parametrize(("seen", "handed", "counted"), [(8, 0, 8), (7, 0, 7), (None, 0, 8), (8, 2, 6)])
@@ -338,6 +338,18 @@ class TestSteps:
         with pytest.raises(StepFailed) as failed:
             steps.verify(state)
         assert str(failed.value) == says
+
+    def test_what_came_back_without_its_hold_is_put_on_hold(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A package that a change takes away loses its mark with it."""
+        told = "libcuda1 1 installed install,zstd 1 installed install,firmware 1 installed hold,gone 1 config-files deinstall"
+        monkeypatch.setattr(_apt, "rows", lambda: [line.split(" ") for line in told.split(",")])
+        marks: list[dict[str, bool]] = []
+        monkeypatch.setattr(_apt, "select", lambda held, _seconds: marks.append(held))
+        assert _apt.held(["libcuda1", "firmware", "gone"]) == ["firmware"]
+        steps.hold({"holds": ["libcuda1", "firmware", "gone"]})
+        steps.hold({"holds": ["firmware"]})
+        steps.hold({})
+        assert marks == [{"libcuda1": True}]
 
     def test_who_holds_a_gpu_is_named(self, steps: DriverSteps, tree: Tree) -> None:
         tree.file("/dev/nvidia0", "")

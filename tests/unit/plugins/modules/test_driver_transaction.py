@@ -242,7 +242,9 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
     monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
     assert "no record of a change" in module(check=True, state="former")["msg"]
     assert module(**NEW)["changed"]
+    monkeypatch.setattr(_apt, "installed", lambda: {"libcuda1": f"{host.version}-1", "zstd": "1"})
     foreseen = module(check=True, state="former")
+    assert foreseen["kept"] == {"libcuda1": "1-1"}
     assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]
     assert (foreseen["changed"], host.version) == (True, "2")
     host.ends = ["done"]
@@ -252,6 +254,7 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
     for check in (True, False):
         again = module(check=check, state="former", reload=True)
         assert (again["changed"], again["changes"], again["reboot"], again["record"]["status"], host.version) == (False, [], False, "done", "1")
+        assert again["kept"] == {"libcuda1": "1-1"}
     # Somebody has moved the driver since: where that leads back to is not known.
     host.version = "7"
     assert "was itself the way back from driver 2 to 1" in module(state="former", reload=True)["msg"]
@@ -260,9 +263,10 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
 def test_a_change_that_waits_for_its_boot_is_called_back(host: Host, module: ModuleRun) -> None:
     host.leave("waiting_for_reboot")
     host.ends = ["rolled_back"]
-    assert module(check=True, state="former")["changed"]
+    foreseen = module(check=True, state="former")
+    assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]
     done = module(state="former", reload=True)
-    assert (done["changed"], done["reboot"], done["record"]["direction"]) == (True, False, "back")
+    assert (done["changed"], done["changes"], done["reboot"], done["record"]["direction"]) == (True, foreseen["changes"], False, "back")
     assert module(state="former", reload=True)["changed"] is False
     # One that had to be undone was nobody's way back.
     host.leave("rolled_back")
