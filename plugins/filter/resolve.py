@@ -133,9 +133,9 @@ def differing(items: list[dict[str, Any]], states: dict[str, Any], role: str) ->
     return _managed_plan.differing(items, states).get(role, [])
 
 
-def driver_rollback(observed: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Return what going back to the former driver would disturb, and whether that was agreed to."""
-    return _driver_rollback.plan(request, observed)
+def driver_rollback(observed: dict[str, Any], request: dict[str, Any], kept: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return what going back to the former driver would disturb, whether that was agreed to, and what keeps its packages afterwards."""
+    return _driver_rollback.plan(request, observed, kept)
 
 
 def plan_table(hosts: list[str], hostvars: HostVars) -> list[str]:

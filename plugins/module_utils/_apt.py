@@ -52,11 +52,14 @@ class Selection(t.NamedTuple):
 
 
 def rows() -> list[list[str]]:
-    """What dpkg knows: name, version, status and the wish of each package."""
-    done = subprocess.run(  # pylint: disable=ansible-bad-function
-        ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n"],
-        stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
-    )  # fmt: skip
+    """What dpkg knows: name, version, status and the wish of each package; nothing on a host without it."""
+    try:
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            ["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\t${db:Status-Want}\\n"],
+            stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return []
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
@@ -73,6 +76,20 @@ def unpacked() -> set[str]:
 def installed() -> dict[str, str]:
     """Version of each package that is wholly installed."""
     return {name: found.version for name, found in selections().items()}
+
+
+def held(names: t.Iterable[str]) -> list[str]:
+    """Those of the packages that are on hold."""
+    present = selections()
+    return sorted(name for name in names if name in present and present[name].held)
+
+
+def hold(names: t.Iterable[str], lock_timeout: int) -> None:
+    """Put those of the packages on hold that are installed and are not."""
+    present = selections()
+    free = {name: True for name in names if name in present and not present[name].held}
+    if free:
+        select(free, lock_timeout)
 
 
 def select(held: dict[str, bool], lock_timeout: int) -> None:

@@ -61,7 +61,9 @@ def countable(system: System) -> int:
     return min(ours, seen) or ours
 
 
-def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: System) -> t.Tuple[State, State]:
+def states(
+    request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: System, manager: _managers.AptManager = _managers.APT
+) -> t.Tuple[State, State]:
     """The states C(wanted) and C(before), the package files still missing."""
     version, flavour = present(system)
     modules = _driver.module_files(system)
@@ -73,6 +75,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
         "locks": request.get("locks") or {},
+        "holds": request.get("holds", []),
         "gpus": countable(system),
         "afresh": request["afresh"],
     }
@@ -85,6 +88,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "absent": [change["name"] for change in changes if change["action"] == "install"],
         "files": {path: content(path) for path in request["files"]},
         "locks": {},
+        "holds": manager.held(change["name"] for change in changes if change["from"]),
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
         "afresh": request["afresh"],
@@ -106,6 +110,7 @@ def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before:
     untouched = {name: version for name, version in before["packages"].items() if name not in touched}
     before["absent"] = sorted({*former["absent"], *before["absent"]} - set(former["packages"]))
     before.update(version=former["version"], flavour=former["flavour"], packages={**untouched, **former["packages"]})
+    before["holds"] = sorted({*former.get("holds", []), *before.get("holds", [])})
     for part in ("files", "kernels"):
         before[part].update({name: state for name, state in former[part].items() if name in before[part]})
     if "locks" in former:
@@ -122,7 +127,7 @@ def prepare(
     system = System("/", 600.0)
     try:
         with manager.ready(request, lock_timeout) as found:
-            wanted, before = states(request, found.changes, system)
+            wanted, before = states(request, found.changes, system, manager)
             before["locks"] = manager.locks()
             if owed:
                 instead_of(owed, request, wanted, before)

@@ -17,6 +17,7 @@ A state that a host is brought to, by either direction::
   files              {path: content, or null for no file}
   locks              {package: line} of ours in dnf's list of locked versions
   afresh             whether packages of the same names are another supplier's, so that nothing of theirs may stay, settings included
+  holds              names of packages that are on hold by then; whatever else is, stays so
   gpus               how many GPUs nvidia-smi has to see; null is not asked
 """
 
@@ -29,7 +30,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _managers, _modprobe
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _managers, _modprobe, _units
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import StepFailed
@@ -148,6 +149,11 @@ class DriverSteps:
             if stayed:
                 raise StepFailed("the package manager ended well, but these are still here: %s" % ", ".join(stayed))
 
+    def hold(self, state: State) -> None:
+        """Put packages on hold that came, or came back, without it."""
+        with told():
+            self.manager.hold(state.get("holds") or [], LOCK_SECONDS)
+
     def build(self, state: State) -> None:
         """See that each kernel that this host may run next has the module."""
         if not state["version"]:
@@ -172,7 +178,7 @@ class DriverSteps:
             self.release(own)
             for unit in reversed(services) if state["version"] else ():
                 _kernel_driver.call("systemctl", "reset-failed", unit + "*")
-                _kernel_driver.call("systemctl", "start", unit)
+                _units.start(unit)
 
     @staticmethod
     def release(own: t.List[str]) -> None:

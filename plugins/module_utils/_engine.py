@@ -7,7 +7,8 @@
 
 """The driver transaction as a service of its own: dpkg or rpm outlives the connection, the controller and, in the next boot, the host's power.
 
-The service is there only while a transaction is unfinished. It is enabled, so that a boot, asked for or not, goes on with what the record says.
+The service is there only while a transaction is unfinished. It is enabled, so that a boot, asked for or not, goes on with what the record says. A
+second one, the gate, does nothing but let that boot start what brings jobs only when the first has ended.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ import sys
 import typing as t
 import zipfile
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _kernel_driver, _managers, _record, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _kernel_driver, _managers, _record, _transaction, _units
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps
 
 PACKAGE = "ansible_collections.gpu.fleet.plugins.module_utils"
 UNIT = "gpu-fleet-driver.service"
-UNIT_PATH = "/etc/systemd/system/" + UNIT
+FOLDER = "/etc/systemd/system"
+# What starts jobs or containers, where it is there. Not the driver's own services, which the transaction itself starts.
+JOBS = (
+    "slurmd.service", "docker.service", "containerd.service", "crio.service", "podman.service", "podman-restart.service", "kubelet.service",
+    "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "nomad.service", "pbs.service", "lsfd.service",
+)  # fmt: skip
 ENGINE = "engine.zip"
 ARCHIVES = "packages"
 # A step is let go on when the host is told to shut down: half a run of dpkg or rpm is worse than a late boot.
@@ -40,6 +46,19 @@ Type=exec
 ExecStart={python} {folder}/engine.zip
 KillMode=mixed
 TimeoutStopSec=1800
+
+[Install]
+WantedBy=multi-user.target
+"""
+# Nothing of it reaches a service that is restarted meanwhile: the gate is started by a boot alone.
+GATE_TEXT = """[Unit]
+Description=gpu.fleet: no jobs before the change of the GPU driver has ended
+After={unit}
+Before={jobs}
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'while systemctl --quiet is-active {unit}; do sleep 1; done'
 
 [Install]
 WantedBy=multi-user.target
@@ -78,21 +97,33 @@ def systemctl(*words: str) -> None:
         raise OSError("systemctl %s failed: %s" % (" ".join(words), done.stdout.strip()))
 
 
-def install(folder: str, unit_path: str = UNIT_PATH) -> None:
-    """Make the service."""
+def units(folder: str) -> dict[str, str]:
+    """The units by their names."""
+    return {
+        UNIT: UNIT_TEXT.format(folder=folder, python=sys.executable),
+        _units.GATE: GATE_TEXT.format(unit=UNIT, jobs=" ".join(JOBS)),
+    }
+
+
+def install(folder: str) -> None:
+    """Make the service and its gate."""
     write_engine(folder)
-    with open(unit_path + ".part", "w", encoding="utf-8") as output:
-        output.write(UNIT_TEXT.format(folder=folder, python=sys.executable))
-    os.replace(unit_path + ".part", unit_path)
+    for name, text in units(folder).items():
+        path = os.path.join(FOLDER, name)
+        with open(path + ".part", "w", encoding="utf-8") as output:
+            output.write(text)
+        os.replace(path + ".part", path)
     systemctl("daemon-reload")
-    systemctl("enable", UNIT)
+    systemctl("enable", *units(folder))
 
 
-def remove(unit_path: str = UNIT_PATH) -> None:
-    """Take the service away; the record, and the files for the way back, stay."""
-    if os.path.exists(unit_path):
-        systemctl("disable", UNIT)
-        os.unlink(unit_path)
+def remove() -> None:
+    """Take both away; the record, and the files for the way back, stay."""
+    present = [name for name in (_units.GATE, UNIT) if os.path.exists(os.path.join(FOLDER, name))]
+    if present:
+        systemctl("disable", *present)
+        for name in present:
+            os.unlink(os.path.join(FOLDER, name))
         systemctl("daemon-reload")
 
 

@@ -53,6 +53,14 @@ class AptManager:
         """Version and hold of each package that is wholly installed."""
         return _apt.selections()
 
+    def held(self, names: t.Iterable[str]) -> list[str]:
+        """Those of the packages that are on hold."""
+        return _apt.held(names)
+
+    def hold(self, names: t.Iterable[str], lock_timeout: int) -> None:
+        """Put packages on hold that are installed and are not."""
+        _apt.hold(names, lock_timeout)
+
     def unpacked(self) -> set[str]:
         """Names of the packages of which more than settings is here, be they half installed."""
         return _apt.unpacked()
@@ -119,6 +127,13 @@ class DnfManager(AptManager):
 
     def selections(self) -> t.Mapping[str, tuple[str, bool]]:
         return {name: (evr, False) for name, evr, _full in _dnf.installed()}
+
+    def held(self, _names: t.Iterable[str]) -> list[str]:
+        return []
+
+    def hold(self, _names: t.Iterable[str], _lock_timeout: int) -> None:
+        # What keeps packages here are its locks.
+        pass
 
     def unpacked(self) -> set[str]:
         return set(_dnf.versions())

@@ -12,11 +12,11 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpu.fleet.plugins.module_utils import (
-    _apt,
     _driver,
     _driver_prepare,
     _kernel_driver,
     _managers,
+    _software,
     _transaction,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
@@ -39,6 +39,7 @@ def check(record: Record | None) -> Record:
     if record["status"] == _transaction.ROLLED_BACK:
         raise Refused("there is nothing to go back to: the change to driver %s was undone already" % there)
     if record["undoes"]:
+        # Of one that came back, and has moved since.
         raise Refused("there is nothing to go back to: the last change was itself the way back from driver %s to %s" % (back, there))
     if there == back and record["before"]["flavour"] in (None, record["wanted"]["flavour"]):
         raise Refused("there is nothing to go back to: the last change mended driver %s, and brought no other one" % there)
@@ -47,8 +48,36 @@ def check(record: Record | None) -> Record:
     return record
 
 
-def states(record: Record, archives: Archives, system: System, manager: _managers.AptManager = _managers.APT) -> t.Tuple[State, State]:
-    """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking."""
+def came_back(record: Record | None, system: System) -> bool:
+    """Whether the last change was such a way back, and the driver that it brought is here: who asks once more, as after a boot, has it."""
+    if record is None:
+        return False
+    if record["status"] == _transaction.ROLLED_BACK:
+        there: State = record["before"] if record["reason"] == CALLED_BACK else {}
+    else:
+        there = record["wanted"] if record["status"] == _transaction.DONE and record["undoes"] else {}
+    return bool(there) and _driver_prepare.present(system)[0] == there["version"]
+
+
+def kept(wanted: State, manager: _managers.AptManager = _managers.APT) -> t.Dict[str, str]:
+    """Version of each package of the driver that is here once the state is."""
+    versions = {**{name: found[0] for name, found in manager.selections().items()}, **wanted["packages"]}
+    return {name: versions[name] for name in sorted(set(versions) - set(wanted["absent"])) if _software.is_driver(name)}
+
+
+def keep(state: State, files: t.Dict[str, t.Optional[str]], holds: t.List[str]) -> None:
+    """Let a state that is gone back to keep its packages, whatever kept them when they were left."""
+    state["files"] = {**state["files"], **files}
+    state["holds"] = sorted({*state.get("holds", []), *holds})
+
+
+def states(
+    record: Record, archives: Archives, system: System, request: t.Dict[str, t.Any], manager: _managers.AptManager = _managers.APT
+) -> t.Tuple[State, State]:
+    """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking.
+
+    Of the request count C(files) and C(holds), which keep what comes back where it is.
+    """
     left, former = record["wanted"], record["before"]
     version, flavour = _driver_prepare.present(system)
     if version != left["version"]:
@@ -62,7 +91,7 @@ def states(record: Record, archives: Archives, system: System, manager: _manager
     try:
         archives.check(former["archives"])
         manager.see_back(archives, former, LOCK_SECONDS)
-    except _apt.Failed as error:
+    except _managers.Failed as error:
         raise Refused(str(error)) from error
     _driver_prepare.room(archives.folder, former)
     # The host may run another kernel by now than it did then.
@@ -71,15 +100,17 @@ def states(record: Record, archives: Archives, system: System, manager: _manager
     # Whoever goes back wants to stay there, also where nothing had locked the former driver.
     locks = former.get("locks") or manager.exact(former["packages"])
     wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system), "locks": locks}
+    keep(wanted, request["files"], request["holds"])
     before = {
         **left, "flavour": flavour, "locks": manager.locks(), "kernels": {kernel: kernel not in modules for kernel in kernels},
-        "files": {path: _driver_prepare.content(path) for path in former["files"]}, "gpus": None,
+        "files": {path: _driver_prepare.content(path) for path in wanted["files"]}, "holds": manager.held(left["packages"]), "gpus": None,
     }  # fmt: skip
     return wanted, before
 
 
-def turn(record: Record) -> None:
+def turn(record: Record, request: t.Dict[str, t.Any]) -> None:
     """Let a change that waits for a boot go back instead; what is loaded is still the former driver."""
+    keep(record["before"], request["files"], request["holds"])
     record.update(
         status=_transaction.RUNNING, direction=_transaction.BACK, failed_step=record["step"], step=_transaction.STEPS[0],
         reason=CALLED_BACK, asked_in=None, waits_for=None, mode="reload",

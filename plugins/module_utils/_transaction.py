@@ -67,6 +67,8 @@ class Steps(t.Protocol):
 
     def packages(self, state: t.Dict[str, t.Any], other: t.Dict[str, t.Any]) -> None: ...
 
+    def hold(self, state: t.Dict[str, t.Any]) -> None: ...
+
     def build(self, state: t.Dict[str, t.Any]) -> None: ...
 
     def load(self, state: t.Dict[str, t.Any]) -> None: ...
@@ -199,6 +201,7 @@ class Transaction:
             self.unload()
         elif step == "packages":
             host.packages(self.target, self.origin)
+            host.hold(self.target)
         elif step == "build":
             host.build(self.target)
         elif step == "boot":

@@ -33,8 +33,8 @@ options:
       - V(changed) makes the change that the other options describe.
       - V(finished) only finishes what is unfinished, as after a reboot that was waited for. It fails when the last change did not end well.
       - V(former) brings the driver back that the last change replaced, from the packages that are kept on the host. It fails, and changes nothing,
-        where there is none, where the host is not as that change has left it, and where the last change was itself such a way back. One that waits
-        for its boot is called back.
+        where there is none, and where the host is not as that change has left it. One that waits for its boot is called back. Where the last change
+        was itself such a way back, it has been done, and nothing is to do.
     type: str
     choices: [changed, finished, former]
     default: changed
@@ -81,6 +81,11 @@ options:
         packages is put aside meanwhile.
     type: dict
     default: {}
+  holds:
+    description: Packages that are put on hold with them, as far as they are installed. None is taken off hold.
+    type: list
+    elements: str
+    default: []
   kernels:
     description: Releases of the kernels that must have the module. The running one is always among them.
     type: list
@@ -149,6 +154,11 @@ reboot:
   description: Whether the transaction waits for a reboot.
   returned: success
   type: bool
+kept:
+  description: Version of each package of the driver that is there after the way back.
+  returned: success, if O(state=former)
+  type: dict
+  sample: {"libcuda1": "580.159.04-1"}
 changes:
   description: What it does with packages, or would do in check mode; by name.
   returned: success
@@ -216,6 +226,7 @@ class DriverTransaction:
             "files": {path: text or None for path, text in params["files"].items()},
             "locks": {name: str(line) for name, line in params["locks"].items()},
             "repository": params["repository"],
+            "holds": params["holds"],
             "kernels": sorted({*params["kernels"], _kernel_driver.running(system)}),
             "mode": "reload" if params["reload"] or not params["reboot"] else "reboot",
             "may_reboot": params["reboot"],
@@ -267,12 +278,12 @@ class DriverTransaction:
             if self.check_mode:
                 return found
             with self.store.alone():
-                _rollback.turn(found)
+                _rollback.turn(found, self.request())
                 self.store.write(found)
             return self.finish()
         record = _rollback.check(self.store.read())
         with self.store.alone():
-            wanted, before = _rollback.states(record, self.archives, System("/", 60.0), self.manager)
+            wanted, before = _rollback.states(record, self.archives, System("/", 60.0), self.request(), self.manager)
             if self.check_mode:
                 return _transaction.new("", self.request(), wanted, before, [])
             services = _driver_prepare.running_units(self.params["services"])
@@ -306,8 +317,10 @@ class DriverTransaction:
         while time.monotonic() < self.until:
             time.sleep(pause)
             pause = min(2.0, pause * 1.3)
+            # In this order: one that ends in between is asked about once more, and not taken for one that was cut off.
+            at_work = _engine.active()
             record = self.store.read()
-            if record and not _engine.active():
+            if record and not at_work:
                 if record["status"] == _transaction.RUNNING:
                     raise Failed("the service %s ended in the middle of %s: see journalctl -u %s" % (_engine.UNIT, record["step"], _engine.UNIT))
                 return record
@@ -344,18 +357,24 @@ def run(module: AnsibleModule, transaction: DriverTransaction) -> dict[str, t.An
         record, changed = made or record, changed or bool(made)
     if record and (changed or not anew):
         judge(record)
-    changes = changes_of(record) if record and changed else []
+    changes = changes_of(record["before"], record["wanted"]) if record and changed else []
     return {"changed": changed, "changes": changes, "reboot": bool(record and record["status"] == _transaction.WAITING)}
 
 
 def go_back(transaction: DriverTransaction) -> dict[str, t.Any]:
     """Go back, and say how that ended."""
+    found = transaction.store.read()
+    if found and _rollback.came_back(found, System("/", 60.0)):
+        there = found["wanted" if found["undoes"] else "before"]
+        return {"changed": False, "changes": [], "kept": _rollback.kept(there, transaction.manager), "reboot": False}
     record = transaction.go_back()
+    turned = record["direction"] == _transaction.BACK or (transaction.check_mode and record["status"] == _transaction.WAITING)
+    here, there = (record["wanted"], record["before"]) if turned else (record["before"], record["wanted"])
     waits = record["status"] == _transaction.WAITING and not transaction.check_mode
     called_back = record["status"] == _transaction.ROLLED_BACK and record["reason"] == _rollback.CALLED_BACK
     if not called_back and not transaction.check_mode:
         judge(record)
-    return {"changed": True, "changes": changes_of(record), "reboot": waits}
+    return {"changed": True, "changes": changes_of(here, there), "kept": _rollback.kept(there, transaction.manager), "reboot": waits}
 
 
 def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
@@ -363,9 +382,9 @@ def same(wanted: dict[str, t.Any], params: dict[str, t.Any]) -> bool:
     return all(wanted[part] == params[part] for part in ("version", "flavour"))
 
 
-def changes_of(record: dict[str, t.Any]) -> list[dict[str, t.Any]]:
-    """What a transaction does with packages, from its record."""
-    now, then = record["before"]["packages"], record["wanted"]["packages"]
+def changes_of(before: dict[str, t.Any], wanted: dict[str, t.Any]) -> list[dict[str, t.Any]]:
+    """What a transaction between two states does with packages."""
+    now, then = before["packages"], wanted["packages"]
     names = sorted({*now, *then})
     return [
         {"name": name, "from": now.get(name), "to": then.get(name),
@@ -388,6 +407,7 @@ def main() -> None:
             "afresh": {"type": "bool", "default": False},
             "files": {"type": "dict", "default": {}},
             "locks": {"type": "dict", "default": {}},
+            "holds": {"type": "list", "elements": "str", "default": []},
             "kernels": {"type": "list", "elements": "str", "default": []},
             "services": {"type": "list", "elements": "str", "default": []},
             "settings": {"type": "list", "elements": "list", "default": []},

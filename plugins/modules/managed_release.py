@@ -16,6 +16,7 @@ description:
   - Sources and keys that were put aside come back.
   - Packages, the kernel module, environments and accounts stay. So does a hold that somebody else had set, and a file that somebody else has
     written since.
+  - The record of the last change of the driver goes, with the packages that were kept for the way back; there is none from then on.
   - A run that was cut off is finished by the next one. While a change of the driver is under way, nothing is undone.
 extends_documentation_fragment:
   - gpu.fleet.attributes
@@ -53,6 +54,7 @@ left:
 """
 
 import os
+import shutil
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -141,6 +143,12 @@ class Release:
         wanted = _locks.released(text, before)
         if wanted != text and self.change("locks:" + _locks.PATH, text, wanted):
             _lock_list.write(wanted)
+    def way_back(self) -> None:
+        """Take the record of the last change of the driver away, and the packages for the way back, which nobody would keep in place."""
+        store = _record.Store()
+        if os.path.isdir(store.folder) and self.change("transaction:" + store.folder, "", ""):
+            with store.alone():
+                shutil.rmtree(store.folder)
 
     def run(self) -> None:
         """Undo everything; what keeps packages from moving goes last, and the list after it."""
@@ -153,6 +161,7 @@ class Release:
         self.streams()
         self.holds()
         self.locks()
+        self.way_back()
         if (self.record.items or self.record.aside) and self.change("list:" + _managed_list.PATH, "", ""):
             self.record.remove()
 
@@ -184,6 +193,8 @@ def main() -> None:
             module.fail_json(msg=reason)
         release = Release(module, _managed_list.Record.load())
         release.run()
+    except _record.Busy:
+        module.fail_json(msg="another process works on the driver of this host")
     except (_managed_list.Damaged, _record.Unreadable, _apt.Failed, OSError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=bool(release.changes), changes=release.changes, left=release.left, diff=release.diff)

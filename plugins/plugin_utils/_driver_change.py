@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _managed_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _apt_plan, _dnf_plan, _managed_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_component import parts
 
 # Services that have the GPUs open without being anybody's job, users before what they use: the order in which they are stopped.
@@ -60,7 +60,7 @@ def plan(
 def _with_packages(managed: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     """Return what belongs to the versions: it changes in the same step as the packages, and goes back with them."""
     desired = {(item["kind"], item["id"]): item["desired"] for item in managed if item["role"] == "nvidia_driver"}
-    files = {_managed_plan.PIN: ("file", _managed_plan.PIN), _dnf_plan.STREAM: ("stream", _dnf_plan.MODULE)}
+    files = {**{path: ("file", path) for path in (_managed_plan.PIN, _apt_plan.FENCE)}, _dnf_plan.STREAM: ("stream", _dnf_plan.MODULE)}
     return {
         "files": {path: desired[key]["content"] for path, key in files.items() if key in desired},
         "locks": {name: state["lines"][0] for (kind, name), state in desired.items() if kind == "lock"},

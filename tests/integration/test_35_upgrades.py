@@ -251,6 +251,21 @@ def catalog_with(version: str) -> dict[str, Any]:
     return {"__gpu_stack_driver_branches": newer}
 
 
+def test_a_full_upgrade_right_after_the_way_back_moves_nothing(managed: Lab) -> None:
+    """The former driver was there before this collection, and nobody had kept it."""
+    back = play("playbooks/rollback_driver.yml", managed.name, extra={"gpu_stack_disruption": "idle"})
+    assert back.rc == 0, back.tail()
+    assert must(managed, HOST, "cat /sys/module/nvidia/version").strip() == EARLIER
+    with poisoned(managed):
+        assert upgrade(managed) == "" and unattended(managed) == []
+        with without(managed, "pin"):
+            assert upgrade(managed) == "", "holds"
+        with without(managed, "hold"):
+            assert set(re.findall(r"Candidate: (\S+)", must(managed, HOST, f"LC_ALL=C apt-cache policy {' '.join(NAMES)}"))) == {f"{EARLIER}-1"}
+    again = site(managed)
+    assert again.rc == 0 and must(managed, HOST, "cat /sys/module/nvidia/version").strip() == WANTED, again.tail()
+
+
 def test_unmanage_makes_the_host_what_it_was(managed: Lab, before: dict[str, str]) -> None:
     """Pins, holds, fences and repository go, what was put aside comes back, packages stay; a full upgrade then moves the driver as before."""
     packages = must(managed, HOST, "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'")
@@ -269,5 +284,10 @@ def test_unmanage_makes_the_host_what_it_was(managed: Lab, before: dict[str, str
         must(managed, HOST, "apt-mark unhold libcuda1")
         assert "999.1-1" in upgrade(managed) and "nvidia-modprobe" in unattended(managed)
 
+    # Nothing would keep what came back, so nothing comes back.
+    assert must(managed, HOST, "ls -d /var/lib/gpu_fleet/driver || true") == ""
+    refused = play("playbooks/rollback_driver.yml", managed.name, extra={"gpu_stack_disruption": "idle"})
+    assert refused.rc != 0 and "no record of a change of driver" in " ".join(refused.stdout.split())
+    assert must(managed, HOST, "find /etc -name '*gpu[-_]fleet*'") == ""
     again = play("playbooks/unmanage.yml", managed.name)
     assert again.rc == 0 and again.changed_tasks() == [], again.tail()

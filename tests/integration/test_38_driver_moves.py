@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hardware.hosts import OLD, Node
 from integration.harness import Outcome, observation, plan, play
+from integration.poison import must
 from lab import debian
 from lab.client import HostSpec, Lab
 from own_lab import own_lab
@@ -94,12 +95,13 @@ def whole(outcome: Outcome, host: str, version: str, flavour: str) -> dict[str, 
     return facts
 
 
-def back(lab: Lab, host: str, version: str, flavour: str) -> None:
-    """Call the last move back, and see that the driver before it is whole."""
+def back(lab: Lab, host: str, version: str, flavour: str) -> Outcome:
+    """Call the last move back, and see that the driver before it is whole; returns how it was called back."""
     outcome = run(lab, host, "playbooks/rollback_driver.yml")
     assert outcome.rc == 0, outcome.tail(60)
     seen = run(lab, host, "playbooks/preflight.yml", gpu_stack_driver=version)
     whole(seen, host, version, flavour)
+    return outcome
 
 
 def kept(outcome: Outcome, host: str) -> dict[str, Any]:
@@ -112,7 +114,20 @@ def test_the_present_branch_in_the_other_flavour(node: Node) -> None:
     moved(node.lab, "n1", "open", gpu_stack_driver="535")
 
 
-def test_to_a_newer_branch_and_on_within_it(node: Node) -> None:
+def test_to_a_newer_branch_back_under_other_names_and_on_within_it(node: Node) -> None:
+    """The names of the former branch had lost their holds with their packages; all that comes back is kept where it is."""
+    moved(node.lab, "n1", "open", gpu_stack_driver=EARLIER)
+    outcome = back(node.lab, "n1", OLD, "open")
+    kept_names = set(outcome.results("driver_transaction")[-1][1]["kept"])
+    rows = [row.split() for row in node("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Want} ${db:Status-Status}\\n").splitlines()]
+    wants = {row[0]: row[2] for row in rows if len(row) == 4 and row[3] == "installed" and row[0] in kept_names}
+    assert set(wants) == kept_names and "nvidia-fabricmanager-535" in kept_names and set(wants.values()) == {"hold"}
+    # Without the holds it is the pins alone that keep them.
+    for options in ("", "--ignore-hold"):
+        said = must(node.lab, "n1", f"apt-get -q update >&2 && apt-get -q --simulate {options} dist-upgrade")
+        assert [line for line in said.splitlines() if line.startswith(("Inst", "Remv")) and line.split()[1] in kept_names] == []
+    listed = must(node.lab, "n1", "cat /var/lib/gpu_fleet/managed.json")
+    assert [name for name in sorted(kept_names) if f'"{name}"' not in listed] == []
     moved(node.lab, "n1", "open", gpu_stack_driver=EARLIER)
     moved(node.lab, "n1", "open", gpu_stack_driver=LATER)
 

@@ -26,6 +26,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _pci,
     _record,
     _transaction,
+    _units,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives, digest
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps, put
@@ -209,21 +210,21 @@ class TestStates:
             "wanted": {"packages": {"libcuda1": "2", "new": "2"}},
             "before": {
                 "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1"}, "absent": ["new"],
-                "files": {"/pin": "one", "/other": "x"}, "kernels": {"k1": False, "k0": False},
+                "files": {"/pin": "one", "/other": "x"}, "holds": ["libcuda1", "older"], "kernels": {"k1": False, "k0": False},
             },
         }  # fmt: skip
         wanted = {"packages": {"libcuda1": "3", "firmware": "3", "extra": "3", "older": "3", "new": "3"}}
         # As a simulation sees the host now: the first change took "older" away and brought "new", and none of them has its module.
         before: dict[str, Any] = {
             "version": None, "flavour": None, "packages": {"libcuda1": "2", "new": "2", "firmware": "1"}, "absent": ["extra", "older"],
-            "files": {"/pin": "two"}, "kernels": {"k1": True, "k2": True}, "gpus": 1,
+            "files": {"/pin": "two"}, "holds": ["libcuda1", "firmware"], "kernels": {"k1": True, "k2": True}, "gpus": 1,
         }  # fmt: skip
         _driver_prepare.instead_of(owed, {"packages": {"libcuda1": "3", "module": "3", "headers": ""}}, wanted, before)
         assert wanted["packages"]["module"] == "3" and "headers" not in wanted["packages"]
         # "module" and "headers" are there and in nobody's change: they stay.
         assert before == {
             "version": "1", "flavour": "open", "packages": {"libcuda1": "1", "older": "1", "firmware": "1"}, "files": {"/pin": "one"},
-            "absent": ["extra", "new"], "kernels": {"k1": False, "k2": True}, "gpus": 1,
+            "absent": ["extra", "new"], "holds": ["firmware", "libcuda1", "older"], "kernels": {"k1": False, "k2": True}, "gpus": 1,
         }  # fmt: skip
 
     @pytest.mark.parametrize(("seen", "handed", "counted"), [(8, 0, 8), (7, 0, 7), (None, 0, 8), (8, 2, 6)])
@@ -348,6 +349,18 @@ class TestSteps:
             steps.verify(state)
         assert str(failed.value) == says
 
+    def test_what_came_back_without_its_hold_is_put_on_hold(self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A package that a change takes away loses its mark with it."""
+        told = "libcuda1 1 installed install,zstd 1 installed install,firmware 1 installed hold,gone 1 config-files deinstall"
+        monkeypatch.setattr(_apt, "rows", lambda: [line.split(" ") for line in told.split(",")])
+        marks: list[dict[str, bool]] = []
+        monkeypatch.setattr(_apt, "select", lambda held, _seconds: marks.append(held))
+        assert _apt.held(["libcuda1", "firmware", "gone"]) == ["firmware"]
+        steps.hold({"holds": ["libcuda1", "firmware", "gone"]})
+        steps.hold({"holds": ["firmware"]})
+        steps.hold({})
+        assert marks == [{"libcuda1": True}]
+
     def test_who_holds_a_gpu_is_named(self, steps: DriverSteps, tree: Tree) -> None:
         tree.file("/dev/nvidia0", "")
         (tree.root / "proc/77/fd").mkdir(parents=True)
@@ -445,3 +458,44 @@ class TestEngine:
         _engine.write_engine(str(tmp_path))
         assert (tmp_path / "engine.zip").read_bytes() == first
         assert os.listdir(tmp_path) == ["engine.zip"]
+
+    def test_both_units_come_and_go_together(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls: list[tuple[str, ...]] = []
+        monkeypatch.setattr(_engine, "FOLDER", str(tmp_path))
+        monkeypatch.setattr(_engine, "systemctl", lambda *words: calls.append(words))
+        _engine.remove()
+        assert calls == []
+        (tmp_path / "state").mkdir()
+        _engine.install(str(tmp_path / "state"))
+        assert sorted(os.listdir(tmp_path)) == [_units.GATE, _engine.UNIT, "state"]
+        gate = (tmp_path / _units.GATE).read_text()
+        before = re.findall(r"^Before=(.*)$", gate, re.M)[0].split()
+        assert {"slurmd.service", "docker.service", "kubelet.service"} <= set(before)
+        # What the change itself starts must not wait for its end.
+        assert not set(before) & set(_driver.OWN_UNITS)
+        _engine.remove()
+        assert os.listdir(tmp_path) == ["state"]
+        assert calls == [("daemon-reload",), ("enable", _engine.UNIT, _units.GATE), ("disable", _units.GATE, _engine.UNIT), ("daemon-reload",)]
+
+    @pytest.mark.parametrize(
+        ("gate", "job", "asked"),
+        [
+            pytest.param("activating", "7 exporter.service start waiting", 1, id="held back by the gate"),
+            pytest.param("activating", "7 exporter.service start running", 2, id="slow"),
+            pytest.param("activating", "7 other.service start waiting", 2, id="another one is held back"),
+            pytest.param("inactive", "7 exporter.service start waiting", 2, id="no boot"),
+        ],
+    )
+    def test_a_service_that_waits_for_the_end_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch, gate: str, job: str, asked: int) -> None:
+        starts = []
+
+        def call(*words: str, seconds: int = 120) -> str:
+            if words[1] == "start":
+                starts.append(seconds)
+                if len(starts) == 1:
+                    raise subprocess.TimeoutExpired(words, seconds)
+            return f"ActiveState={gate}" if words[1] == "show" else job
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        _units.start("exporter.service")
+        assert len(starts) == asked

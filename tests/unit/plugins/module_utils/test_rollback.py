@@ -14,6 +14,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archive
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import Refused
 
+# What keeps the packages that come back, as the plan for the way back has it.
+ASKED: dict[str, Any] = {"files": {}, "holds": []}
 KERNEL, NEXT = "6.1.0-40-amd64", "6.1.0-41-amd64"
 
 
@@ -29,7 +31,7 @@ def record(store: Archives, tmp_path: Path) -> dict[str, Any]:
     sums = {"libcuda1_1-1_amd64.deb": digest(str(tmp_path / "libcuda1_1-1_amd64.deb"))}
     pin = str(tmp_path / "pin")
     Path(pin).write_text("two")
-    common = {"flavour": "open", "kernels": {KERNEL: True}, "locks": {}}
+    common = {"flavour": "open", "kernels": {KERNEL: True}, "locks": {}, "holds": []}
     wanted = {**common, "version": "2", "packages": {"libcuda1": "2-1"}, "absent": [], "archives": {}, "files": {pin: "two"}, "gpus": 8}
     before = {**common, "version": "1", "packages": {"libcuda1": "1-1"}, "absent": ["new"], "archives": sums, "files": {pin: "one"}, "gpus": None}
     asked = {"mode": "reload", "may_reboot": False, "settings": []}
@@ -42,6 +44,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     found: dict[str, Any] = {"present": ("2", "open"), "missing": []}
     monkeypatch.setattr(_driver_prepare, "present", lambda _system: found["present"])
     monkeypatch.setattr(_driver_prepare, "countable", lambda _system: 8)
+    found["held"] = ["libcuda1"]
+    monkeypatch.setattr(_apt, "held", lambda names: sorted(set(names) & set(found["held"])))
     monkeypatch.setattr(_apt, "missing", lambda _packages: found["missing"])
     monkeypatch.setattr(_apt_back, "see", found.setdefault("see", lambda *_: None))
     monkeypatch.setattr(_kernel_driver, "running", lambda _system: NEXT)
@@ -71,10 +75,10 @@ def test_a_host_that_never_changed_says_so() -> None:
 
 def test_the_way_back_is_the_way_there_the_other_way_round(record: dict[str, Any], store: Archives, host: dict[str, Any]) -> None:
     assert host["present"] == ("2", "open")
-    wanted, before = _rollback.states(record, store, System("/", 5))
+    wanted, before = _rollback.states(record, store, System("/", 5), ASKED)
     assert (wanted["version"], wanted["packages"], wanted["absent"]) == ("1", {"libcuda1": "1-1"}, ["new"])
     assert list(wanted["files"].values()) == ["one"] and list(before["files"].values()) == ["two"]
-    assert (before["version"], before["packages"]) == ("2", {"libcuda1": "2-1"})
+    assert (before["version"], before["packages"], before["holds"]) == ("2", {"libcuda1": "2-1"}, ["libcuda1"])
     # The host boots another kernel by now.
     assert wanted["kernels"] == {KERNEL: True, NEXT: False} and before["kernels"] == {KERNEL: False, NEXT: True}
     assert (wanted["gpus"], before["gpus"]) == (8, None)
@@ -84,24 +88,44 @@ def test_the_way_back_is_the_way_there_the_other_way_round(record: dict[str, Any
 def test_a_host_that_has_moved_on_is_not_gone_back_on(record: dict[str, Any], store: Archives, host: dict[str, Any]) -> None:
     host["missing"] = ["libcuda1"]
     with pytest.raises(Refused, match="packages have changed since driver 2 was installed: libcuda1"):
-        _rollback.states(record, store, System("/", 5))
+        _rollback.states(record, store, System("/", 5), ASKED)
     host["present"] = ("3", "open")
     with pytest.raises(Refused, match="the host has driver 3, and the last change brought 2"):
-        _rollback.states(record, store, System("/", 5))
+        _rollback.states(record, store, System("/", 5), ASKED)
 
 
 def test_packages_that_are_gone_or_damaged_are_named(record: dict[str, Any], store: Archives, host: dict[str, Any], tmp_path: Path) -> None:
     assert host
     (tmp_path / "libcuda1_1-1_amd64.deb").write_bytes(b"other")
     with pytest.raises(Refused, match=r"libcuda1_1-1_amd64\.deb is damaged"):
-        _rollback.states(record, store, System("/", 5))
+        _rollback.states(record, store, System("/", 5), ASKED)
     (tmp_path / "libcuda1_1-1_amd64.deb").unlink()
     with pytest.raises(Refused, match="libcuda1 1-1 is not in"):
-        _rollback.states(record, store, System("/", 5))
+        _rollback.states(record, store, System("/", 5), ASKED)
 
 
 def test_a_change_that_waits_for_a_boot_is_turned_around(record: dict[str, Any]) -> None:
     record.update(status="waiting_for_reboot", step="boot", asked_in="b1", waits_for="driver 1 is loaded", mode="reboot")
-    _rollback.turn(record)
+    _rollback.turn(record, ASKED)
     assert (record["status"], record["direction"], record["step"], record["failed_step"]) == ("running", "back", "quiesce", "boot")
     assert (record["asked_in"], record["waits_for"], record["mode"], record["reason"]) == (None, None, "reload", _rollback.CALLED_BACK)
+
+
+def test_what_keeps_the_driver_that_comes_back_comes_with_it(
+    record: dict[str, Any], store: Archives, host: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the change somebody else's pin, or none, and no hold: then the next upgrade would bring the new driver once more."""
+    assert host
+    pin, fence = str(tmp_path / "pin"), str(tmp_path / "fence")
+    record["before"].update(holds=["old-name"])
+    asked = {"files": {pin: "kept", fence: "fenced"}, "holds": ["libcuda1"]}
+    wanted, before = _rollback.states(record, store, System("/", 5), asked)
+    assert (wanted["files"], wanted["holds"]) == ({pin: "kept", fence: "fenced"}, ["libcuda1", "old-name"])
+    assert before["files"] == {pin: "two", fence: None}, "the way back of the way back"
+    installed = {"libcuda1": "2-1", "new": "2-1", "nvidia-modprobe": "1-1", "nvidia-container-toolkit": "1-1", "zstd": "1"}
+    monkeypatch.setattr(_apt, "installed", lambda: installed)
+    wanted["packages"]["libnvidia-ml1"], wanted["absent"] = "1-1", ["new"]
+    assert _rollback.kept(wanted) == {"libcuda1": "1-1", "libnvidia-ml1": "1-1", "nvidia-modprobe": "1-1"}
+    record.update(status="waiting_for_reboot", step="boot")
+    _rollback.turn(record, asked)
+    assert (record["before"]["files"], record["before"]["holds"]) == ({pin: "kept", fence: "fenced"}, ["libcuda1", "old-name"])

@@ -37,6 +37,7 @@ class Host:
         self.held = held
         self.fails: set[tuple[str, str | None]] = set()
         self.dies: tuple[str, str | None, str] | None = None
+        self.held_version: str | None = None
         self.calls: list[str] = []
 
     def restart(self) -> None:
@@ -80,7 +81,12 @@ class Host:
         self.disk = state["version"]
         self.at("packages", state, "after")
 
+    def hold(self, state: dict[str, Any]) -> None:
+        assert self.disk == state["version"]
+        self.held_version = state["version"]
+
     def build(self, state: dict[str, Any]) -> None:
+        assert self.held_version == state["version"]
         self.at("build", state, "before")
         assert self.disk == state["version"]
 

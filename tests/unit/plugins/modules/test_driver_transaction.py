@@ -183,6 +183,25 @@ def test_what_is_unfinished_is_finished_and_not_begun_again(host: Host, module: 
     assert (done["changed"], done["record"]["id"], host.begun) == (True, "left", [])
 
 
+def test_a_service_that_ends_while_it_is_looked_at_was_not_cut_off(host: Host, module: ModuleRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last word is on the disk before it is gone."""
+    host.leave("running")
+    answers = iter([True, True])
+
+    def active() -> bool:
+        at_work = next(answers, False)
+        record = host.store.read()
+        assert record is not None
+        if not at_work:
+            # It has ended between two questions; this is the moment of the later one.
+            host.store.write({**record, "status": "done"})
+        return at_work
+
+    monkeypatch.setattr(_engine, "active", active)
+    done = module(**NEW)
+    assert (done["record"]["status"], done.get("msg")) == ("done", None)
+
+
 def test_what_is_unfinished_is_finished_before_something_else_is_begun(host: Host, module: ModuleRun) -> None:
     host.leave("running", "3")
     host.ends = ["done", "done"]
@@ -223,21 +242,35 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
     monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
     assert "no record of a change" in module(check=True, state="former")["msg"]
     assert module(**NEW)["changed"]
+    monkeypatch.setattr(_apt, "installed", lambda: {"libcuda1": f"{host.version}-1", "zstd": "1"})
     foreseen = module(check=True, state="former")
+    assert foreseen["kept"] == {"libcuda1": "1-1"}
     assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]
     assert (foreseen["changed"], host.version) == (True, "2")
     host.ends = ["done"]
     done = module(state="former", reload=True)
     assert (done["changed"], done["changes"], host.version) == (True, foreseen["changes"], "1")
+    # Whoever asks again, as after the boot that it waited for, is told that it has been done.
+    for check in (True, False):
+        again = module(check=check, state="former", reload=True)
+        assert (again["changed"], again["changes"], again["reboot"], again["record"]["status"], host.version) == (False, [], False, "done", "1")
+        assert again["kept"] == {"libcuda1": "1-1"}
+    # Somebody has moved the driver since: where that leads back to is not known.
+    host.version = "7"
     assert "was itself the way back from driver 2 to 1" in module(state="former", reload=True)["msg"]
 
 
 def test_a_change_that_waits_for_its_boot_is_called_back(host: Host, module: ModuleRun) -> None:
     host.leave("waiting_for_reboot")
     host.ends = ["rolled_back"]
-    assert module(check=True, state="former")["changed"]
+    foreseen = module(check=True, state="former")
+    assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]
     done = module(state="former", reload=True)
-    assert (done["changed"], done["reboot"], done["record"]["direction"]) == (True, False, "back")
+    assert (done["changed"], done["changes"], done["reboot"], done["record"]["direction"]) == (True, foreseen["changes"], False, "back")
+    assert module(state="former", reload=True)["changed"] is False
+    # One that had to be undone was nobody's way back.
+    host.leave("rolled_back")
+    assert "was undone already" in module(state="former", reload=True)["msg"]
 
 
 def test_a_way_back_that_waits_for_its_boot_is_not_turned_by_the_same_command(host: Host, module: ModuleRun) -> None:

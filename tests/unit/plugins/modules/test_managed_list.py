@@ -163,6 +163,13 @@ def test_a_change_of_the_driver_is_not_robbed_of_its_way(
     record(items=[item("file", str(path), state="file")])
     path.write_text(OURS)
     _record.Store().write({"schema": _record.SCHEMA, "status": status, "step": "packages"})
+    foreseen = release(check=True)
     result = release()
+    assert (foreseen == result) or not undone
     assert path.exists() is not undone
+    # Nor is anything kept for a way back to a driver that nothing would keep in place.
+    assert Path(_record.Store().folder).exists() is not undone
+    assert (f"transaction:{_record.Store().folder}" in result.get("changes", [])) is undone
+    if undone:
+        assert release()["changed"] is False
     assert ("under way" in result.get("msg", "")) is not undone

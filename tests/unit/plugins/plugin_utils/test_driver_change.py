@@ -96,7 +96,7 @@ def test_nothing_is_set_where_nothing_is_lost() -> None:
 
 def test_what_belongs_to_the_packages_goes_with_them() -> None:
     made = change(bare())
-    assert list(made["files"]) == [PIN] and f"Pin: version {NEW}-1" in made["files"][PIN]
+    assert list(made["files"]) == [PIN, "/etc/apt/apt.conf.d/51gpu-fleet-unattended-upgrades"] and f"Pin: version {NEW}-1" in made["files"][PIN]
 
 
 @pytest.mark.parametrize(
@@ -256,3 +256,19 @@ def test_going_back_takes_the_same_consent(disruption: str, busy: Any, says: str
     assert [item["reason"][: len(says or "")] for item in made["pending"]] == ([says] if says else [])
     assert all("ansible-playbook gpu.fleet.rollback_driver --limit n1 -e gpu_stack_disruption=idle" in item["command"] for item in made["pending"])
     assert made["reload"] is made["reboot"] is (disruption == "idle")
+    assert (made["files"], made["holds"], made["managed"]) == ({}, [], []), "without the packages that it is about"
+
+
+def test_what_comes_back_is_kept_from_upgrades() -> None:
+    """By pins and a fence that change with the packages, and by holds; all of it on the host's list, so that it can be undone."""
+    kept = {"libcuda1": "1-1", "nvidia-driver-535": "1-1", "nvidia-modprobe": "9-1"}
+    facts = {**installed(), "driver": {**driver(NEW), "transaction": {"from": OLD, "to": NEW}}}
+    made = _driver_rollback.plan(request(disruption="idle"), facts, kept)
+    assert set(made["files"]) == {PIN, "/etc/apt/apt.conf.d/51gpu-fleet-unattended-upgrades"}
+    assert _driver_change._with_packages(made["managed"])["files"] == made["files"], "what a change brings, the way back exchanges"
+    assert "Package: libcuda1 nvidia-driver-535\nPin: version 1-1\n" in made["files"][PIN]
+    assert made["holds"] == sorted(kept)
+    listed = {(item["kind"], item["id"]) for item in made["managed"]}
+    assert listed == {*(("file", path) for path in made["files"]), *(("hold", name) for name in kept)}
+    facts["host"] = {**facts["host"], "package_manager": "dnf"}
+    assert _driver_rollback.plan(request(disruption="idle"), facts, kept)["managed"] == []
