@@ -11,7 +11,15 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _software, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _apt,
+    _driver,
+    _driver_prepare,
+    _kernel_driver,
+    _managers,
+    _software,
+    _transaction,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -52,9 +60,9 @@ def came_back(record: Record | None, system: System) -> bool:
     return bool(there) and _driver_prepare.present(system)[0] == there["version"]
 
 
-def kept(wanted: State) -> t.Dict[str, str]:
+def kept(wanted: State, manager: _managers.AptManager = _managers.APT) -> t.Dict[str, str]:
     """Version of each package of the driver that is here once the state is."""
-    versions = {**_apt.installed(), **wanted["packages"]}
+    versions = {**{name: found[0] for name, found in manager.selections().items()}, **wanted["packages"]}
     return {name: versions[name] for name in sorted(set(versions) - set(wanted["absent"])) if _software.is_driver(name)}
 
 
@@ -64,7 +72,9 @@ def keep(state: State, files: t.Dict[str, t.Optional[str]], holds: t.List[str]) 
     state["holds"] = sorted({*state.get("holds", []), *holds})
 
 
-def states(record: Record, archives: Archives, system: System, request: t.Dict[str, t.Any]) -> t.Tuple[State, State]:
+def states(
+    record: Record, archives: Archives, system: System, request: t.Dict[str, t.Any], manager: _managers.AptManager = _managers.APT
+) -> t.Tuple[State, State]:
     """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking.
 
     Of the request count C(files) and C(holds), which keep what comes back where it is.
@@ -73,7 +83,7 @@ def states(record: Record, archives: Archives, system: System, request: t.Dict[s
     version, flavour = _driver_prepare.present(system)
     if version != left["version"]:
         raise Refused("the host has driver %s, and the last change brought %s: where that leads back to is not known" % (version, left["version"]))
-    moved = _apt.missing(left["packages"])
+    moved = manager.missing(left["packages"])
     if moved:
         raise Refused("packages have changed since driver %s was installed: %s" % (version, ", ".join(sorted(moved))))
     lacking = ["%s %s" % item for item in sorted(former["packages"].items()) if archives.find(*item) is None]
@@ -81,17 +91,19 @@ def states(record: Record, archives: Archives, system: System, request: t.Dict[s
         raise Refused("%s is not in %s" % (", ".join(lacking), archives.folder))
     try:
         archives.check(former["archives"])
-        _apt_back.see(archives, former, _apt.Apt(LOCK_SECONDS))
+        manager.see_back(archives, former, LOCK_SECONDS)
     except _apt.Failed as error:
         raise Refused(str(error)) from error
     _driver_prepare.room(archives.folder, former)
     # The host may run another kernel by now than it did then.
     kernels = {**former["kernels"], _kernel_driver.running(system): False}
     modules = _driver.module_files(system)
-    wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system)}
+    # Whoever goes back wants to stay there, also where nothing had locked the former driver.
+    locks = former.get("locks") or manager.exact(former["packages"])
+    wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system), "locks": locks}
     keep(wanted, request["files"], request["holds"])
     before = {
-        **left, "flavour": flavour, "kernels": {kernel: kernel not in modules for kernel in kernels},
+        **left, "flavour": flavour, "locks": manager.locks(), "kernels": {kernel: kernel not in modules for kernel in kernels},
         "files": {path: _driver_prepare.content(path) for path in wanted["files"]}, "holds": _apt.held(left["packages"]), "gpus": None,
     }  # fmt: skip
     return wanted, before

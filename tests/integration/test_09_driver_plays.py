@@ -87,12 +87,32 @@ def test_what_could_not_be_had_does_not_bar_the_way_back(fleet: Talkative, tmp_p
     assert outcome.rc == 0 and done(outcome)[-2:] == ["driver_transaction", "driver_transaction"], outcome.tail()
 
 
-def test_a_new_driver_is_waited_for_after_its_boot(fleet: Talkative) -> None:
-    """Nothing else is done with the driver before the node has ended the change that the boot was for."""
+def test_a_new_driver_comes_step_by_step(fleet: Talkative) -> None:
+    """What will be installed is asked for once; what was there is noted before the first change; the node ends a change that needed its boot before
+    anybody looks for the module; and a host that is still bare after all of it is not called done.
+    """
     fleet.say(bare(driver=driver(nouveau_loaded=True)), driver_transaction={"changed": True, "reboot": True})
     outcome = fleet.run(nodes(n1=IDLE), options="--tags nvidia_driver")
-    steps = done(outcome)
-    assert steps[steps.index("driver_transaction") :][:4] == ["driver_transaction", "reboot", "driver_transaction", "kernel_driver"], outcome.tail()
+    before = ["gpu_facts", "apt_packages", "managed_record", "apt_sources", "repository_key", "managed_files"]
+    after = ["kernel_driver", "systemd_service", "apt_holds", "gpu_facts"]
+    assert done(outcome) == [*before, "driver_transaction", "reboot", "driver_transaction", *after]
+    assert outcome.rc != 0 and "still differ from the plan for driver 580.178.04" in words(outcome)
+
+
+@pytest.mark.parametrize("lacks", ["packages", "source"])
+def test_a_role_that_stands_alone_asks_the_site_first(fleet: Talkative, tmp_path: Path, lacks: str) -> None:
+    """In a play of somebody else, whether packages are missing or only the way to them."""
+    facts = bare()
+    if lacks == "source":
+        facts = satisfied(request(pytorch=None, disruption="idle"), facts)
+        facts["managed"]["keyring:/etc/apt/keyrings/gpu-fleet-nvidia.asc"]["fingerprints"] = []
+    book = tmp_path / "book.yml"
+    book.write_text(yaml.safe_dump([{"name": "Driver", "hosts": "gpu_nodes", "gather_facts": False, "roles": [{"role": "gpu.fleet.nvidia_driver"}]}]))
+    away = {"failed": True, "msg": "the site is away"}
+    fleet.say(facts, apt_packages=away, apt_repository_info=away)
+    outcome = fleet.run(nodes(n1=IDLE), str(book))
+    assert outcome.rc != 0 and "n1: the site is away. The packages come from NVIDIA's own site" in words(outcome)
+    assert done(outcome) == ["gpu_facts", {"packages": "apt_packages", "source": "apt_repository_info"}[lacks]]
 
 
 def test_a_run_ends_badly_where_an_upgrade_would_move_the_driver(fleet: Talkative) -> None:

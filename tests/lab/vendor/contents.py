@@ -92,15 +92,18 @@ def _library(package: Package, row: dict[str, Any]) -> list[Entry]:
 
 
 def _kernel_source(package: Package, flavour: str) -> list[Entry]:
-    """Return the sources of the kernel modules: one small file each, built by the real dkms against real headers."""
+    """Return the sources of the kernel modules as they lie on a host for dkms."""
     version, name = package.release.version, package.dkms or "nvidia"
-    words = {"VERSION": version, "LICENSE": LICENSES[flavour]}
-    sources = {file: (PAYLOAD / file).read_text() for file in ("dkms.conf", "Makefile", "nvidia.c")}
+    sources = kernel_source(version, flavour)
+    sources["dkms.conf"] = _worded((PAYLOAD / "dkms.conf").read_text(), {"VERSION": version, "NAME": name})
+    return [Entry(f"/usr/src/{name}-{version}/{file}", data) for file, data in sources.items()]
+
+
+def kernel_source(version: str, flavour: str) -> dict[str, bytes]:
+    """Return the sources of the kernel modules: one small file each, built by the real dkms against real headers."""
+    sources = {file: (PAYLOAD / file).read_text() for file in ("Makefile", "nvidia.c")}
     part = (PAYLOAD / "dependent.c").read_text()
     for module, (uses, offers, exported) in DEPENDENTS.items():
         text = part.replace("@USES@", uses).replace("@OFFERS@", offers)
         sources[f"{module}.c"] = text.replace("@EXPORT@", f"EXPORT_SYMBOL({offers});" if exported else "")
-    made = []
-    for file, text in sources.items():
-        made.append(Entry(f"/usr/src/{name}-{version}/{file}", _worded(text, {**words, "NAME": name})))
-    return made
+    return {file: _worded(text, {"VERSION": version, "LICENSE": LICENSES[flavour]}) for file, text in sources.items()}
