@@ -60,15 +60,8 @@ added:
   type: list
   elements: str
   sample: ["file:/etc/apt/preferences.d/gpu-fleet-nvidia.pref", "hold:libcuda1"]
-changes:
-  description: The folder of the list, where it was not there before.
-  returned: always
-  type: list
-  elements: str
-  sample: ["/var/lib/gpu_fleet"]
 """
 
-import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
@@ -118,14 +111,12 @@ def run(module: AnsibleModule) -> list[str]:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec={"items": _items.ITEMS}, supports_check_mode=True)
-    folder = os.path.dirname(_managed_list.PATH)
-    made = [] if os.path.isdir(folder) else [folder]
     try:
         added = run(module)
     except (_managed_list.Damaged, _managers.Failed, OSError) as error:
         module.fail_json(msg=str(error))
     diff = {"before_header": _managed_list.PATH, "after_header": _managed_list.PATH, "before": "", "after": "".join(name + "\n" for name in added)}
-    module.exit_json(changed=bool(added), added=added, changes=made if added else [], diff=diff)
+    module.exit_json(changed=bool(added), added=added, diff=diff)
 
 
 if __name__ == "__main__":

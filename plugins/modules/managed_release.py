@@ -126,6 +126,13 @@ class Release:
         if held and not self.module.check_mode:
             _apt.select(dict.fromkeys(held, False), self.module.params["lock_timeout"])
 
+    def way_back(self) -> None:
+        """Take the record of the last change of the driver away, and the packages for the way back, which nobody would keep in place."""
+        store = _record.Store()
+        if os.path.isdir(store.folder) and self.change("transaction:" + store.folder, "", ""):
+            with store.alone():
+                shutil.rmtree(store.folder)
+
     def streams(self) -> None:
         """Let modules have the stream that they had."""
         for item in self.record.items:
@@ -143,12 +150,6 @@ class Release:
         wanted = _locks.released(text, before)
         if wanted != text and self.change("locks:" + _locks.PATH, text, wanted):
             _lock_list.write(wanted)
-    def way_back(self) -> None:
-        """Take the record of the last change of the driver away, and the packages for the way back, which nobody would keep in place."""
-        store = _record.Store()
-        if os.path.isdir(store.folder) and self.change("transaction:" + store.folder, "", ""):
-            with store.alone():
-                shutil.rmtree(store.folder)
 
     def run(self) -> None:
         """Undo everything; what keeps packages from moving goes last, and the list after it."""

@@ -22,13 +22,11 @@ def change_set(outcome: Outcome) -> dict[str, dict[str, list[Any]]]:
     for module in ("apt_packages", "driver_transaction"):
         for host, result in outcome.results(module):
             found[host]["packages"] += [(c["name"], c["from"], c["to"]) for c in result.get("changes", [])]
-    for module in ("managed_record", "managed_files"):
-        for host, result in outcome.results(module):
-            found[host]["files"] += result.get("changes", [])
+    for host, result in outcome.results("managed_files"):
+        found[host]["files"] += result.get("changes", [])
     for kinds in found.values():
         for kind in kinds:
-            # In check mode a folder is missed by each that would make it.
-            kinds[kind] = sorted(set(kinds[kind]), key=repr)
+            kinds[kind] = sorted(kinds[kind], key=repr)
     return found
 
 

@@ -99,9 +99,19 @@ def back(lab: Lab, host: str, version: str, flavour: str) -> Outcome:
     """Call the last move back, and see that the driver before it is whole; returns how it was called back."""
     outcome = run(lab, host, "playbooks/rollback_driver.yml")
     assert outcome.rc == 0, outcome.tail(60)
+    stays(lab, host, [result["kept"] for _host, result in outcome.results("driver_transaction") if "kept" in result][-1])
     seen = run(lab, host, "playbooks/preflight.yml", gpu_stack_driver=version)
     whole(seen, host, version, flavour)
     return outcome
+
+
+def stays(lab: Lab, host: str, packages: dict[str, str]) -> None:
+    """See that a full upgrade leaves what came back where it is, by its holds and by its pins, names that only its branch has among it."""
+    assert packages and set(packages) <= set(must(lab, host, "apt-mark showhold").split())
+    for option in ("", "--ignore-hold"):
+        said = must(lab, host, f"apt-get -q --simulate {option} dist-upgrade")
+        moves = {line.split()[1] for line in said.splitlines() if line.startswith(("Inst ", "Remv "))}
+        assert not moves & set(packages), option or "with holds"
 
 
 def kept(outcome: Outcome, host: str) -> dict[str, Any]:

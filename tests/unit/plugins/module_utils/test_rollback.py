@@ -31,7 +31,7 @@ def record(store: Archives, tmp_path: Path) -> dict[str, Any]:
     sums = {"libcuda1_1-1_amd64.deb": digest(str(tmp_path / "libcuda1_1-1_amd64.deb"))}
     pin = str(tmp_path / "pin")
     Path(pin).write_text("two")
-    common = {"flavour": "open", "kernels": {KERNEL: True}, "locks": {}, "holds": []}
+    common = {"flavour": "open", "kernels": {KERNEL: True}, "holds": [], "locks": {}}
     wanted = {**common, "version": "2", "packages": {"libcuda1": "2-1"}, "absent": [], "archives": {}, "files": {pin: "two"}, "gpus": 8}
     before = {**common, "version": "1", "packages": {"libcuda1": "1-1"}, "absent": ["new"], "archives": sums, "files": {pin: "one"}, "gpus": None}
     asked = {"mode": "reload", "may_reboot": False, "settings": []}
@@ -123,7 +123,7 @@ def test_what_keeps_the_driver_that_comes_back_comes_with_it(
     assert (wanted["files"], wanted["holds"]) == ({pin: "kept", fence: "fenced"}, ["libcuda1", "old-name"])
     assert before["files"] == {pin: "two", fence: None}, "the way back of the way back"
     installed = {"libcuda1": "2-1", "new": "2-1", "nvidia-modprobe": "1-1", "nvidia-container-toolkit": "1-1", "zstd": "1"}
-    monkeypatch.setattr(_apt, "installed", lambda: installed)
+    monkeypatch.setattr(_apt, "selections", lambda: {name: (version, False) for name, version in installed.items()})
     wanted["packages"]["libnvidia-ml1"], wanted["absent"] = "1-1", ["new"]
     assert _rollback.kept(wanted) == {"libcuda1": "1-1", "libnvidia-ml1": "1-1", "nvidia-modprobe": "1-1"}
     record.update(status="waiting_for_reboot", step="boot")

@@ -242,7 +242,7 @@ def test_the_former_driver_comes_back_once(host: Host, module: ModuleRun, monkey
     monkeypatch.setattr(_rollback, "states", lambda record, *_: (record["before"], record["wanted"]))
     assert "no record of a change" in module(check=True, state="former")["msg"]
     assert module(**NEW)["changed"]
-    monkeypatch.setattr(_apt, "installed", lambda: {"libcuda1": f"{host.version}-1", "zstd": "1"})
+    monkeypatch.setattr(_apt, "selections", lambda: {"libcuda1": (f"{host.version}-1", False), "zstd": ("1", False)})
     foreseen = module(check=True, state="former")
     assert foreseen["kept"] == {"libcuda1": "1-1"}
     assert foreseen["changes"] == [{"name": "libcuda1", "from": "2-1", "to": "1-1", "action": "change"}]

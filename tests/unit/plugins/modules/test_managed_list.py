@@ -104,13 +104,6 @@ def everything(tmp_path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_folder_of_the_list_is_a_change_that_is_told(host: Host, record: ModuleRun, tmp_path: Path) -> None:
-    items = everything(tmp_path)
-    assert record(check=True, items=items)["changes"] == [str(tmp_path / "state")]
-    assert record(items=items)["changes"] == [str(tmp_path / "state")]
-    assert record(items=items)["changes"] == []
-
-
 def test_what_was_there_before_comes_back(host: Host, record: ModuleRun, release: ModuleRun, tmp_path: Path) -> None:
     items = everything(tmp_path)
     (tmp_path / "old").write_text("before\n")
