@@ -190,7 +190,7 @@ def test_a_build_that_fails_brings_driver_stream_and_locks_back(node: Node) -> N
 def test_an_rpm_that_is_killed_is_finished_by_the_next_run(node: Node) -> None:
     """With half of the packages in two versions, and scripts that have not run."""
     killer = "until pgrep -x dkms >/dev/null; do sleep 0.05; done; systemctl kill --signal=KILL --kill-whom=all gpu-fleet-driver.service"
-    node("systemd-run", "--unit=killer", "sh", "-c", killer)
+    node("systemd-run", "--collect", "--unit=killer", "sh", "-c", killer)
     cut = site(node, gpu_stack_driver=EARLIER)
     assert cut.rc != 0 and "ended in the middle of packages" in cut.stdout, cut.tail(60)
     assert len(set(versions(node).values())) > 1
