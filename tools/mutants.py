@@ -9,13 +9,14 @@ step by step (check mode on the prepared host, converge, verify, no change the s
 The first that fails is the catch. For the scenario each mutant gets fresh hosts on which the roles before this one have been applied
 (a saved layer of the lab). What each cover said is kept by content, so that a changed test runs alone. A survivor that changes nothing
 that anybody could see has its reason in the same table; one without a reason, or a reason without a survivor, ends the run badly.
-`--list ROLE` shows what would be tried.
+`--list ROLE` shows what would be tried; `--jobs=N` asks N tests that need no host at a time, else one a core.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,10 +24,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
 import yaml
@@ -46,7 +50,7 @@ ORDER = ("gpu_stack", "node_baseline", "nvidia_driver", "conda_pytorch", "nccl_t
 HOSTS = {"verification": ("n1", "n3")}
 IMAGE, PROFILE = "debian12", "h100-sxm8"
 # Far more than any step takes on a loaded machine; what hangs is a catch too, and is called so.
-LIMIT = 600.0
+LIMIT = 1800.0
 LATE = 124
 PARTS = ("block", "rescue", "always")
 TABLE = CHECKOUT / "tests" / "mutants.yml"
@@ -269,6 +273,7 @@ class Kept:
         self.path = CACHE / "mutants" / f"{role}.json"
         self.known: dict[str, str] = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.used: dict[str, str] = {}
+        self.lock = Lock()
 
     def get(self, name: str) -> str | None:
         """Return what failed; empty where nothing did, None where it is not known."""
@@ -278,8 +283,9 @@ class Kept:
 
     def put(self, name: str, failed: str) -> None:
         """Keep what failed."""
-        self.known[name] = self.used[name] = failed
-        self._write(self.known)
+        with self.lock:
+            self.known[name] = self.used[name] = failed
+            self._write(self.known)
 
     def prune(self) -> None:
         """Forget what nothing has asked for."""
@@ -304,10 +310,10 @@ def pass_as_it_is(bench: Bench, role: str, cover: str, kept: Kept) -> None:
         say(f"{role} as it is passes {cover} ({clock})")
 
 
-def caught_by(bench: Bench, role: str, mutant: Mutant, kept: Kept) -> str:
-    """Return what notices that a task is missing, or an empty word."""
+def caught_by(bench: Bench, role: str, mutant: Mutant, kept: Kept, asked: Sequence[str]) -> str:
+    """Return what of these covers notices that a task is missing, or an empty word."""
     target = bench.copy / mutant.file
-    for cover in covers(mutant):
+    for cover in asked:
         pass_as_it_is(bench, role, cover, kept)
         name = key(cover, role, mutant)
         failed = kept.get(name)
@@ -321,13 +327,36 @@ def caught_by(bench: Bench, role: str, mutant: Mutant, kept: Kept) -> str:
     return ""
 
 
-def survey(bench: Bench, role: str) -> dict[str, Any]:
+def without_hosts(benches: Sequence[Bench], role: str, kept: Kept) -> None:
+    """Ask the tests that need no host, as many at a time as there are copies; the answers are kept."""
+    free: SimpleQueue[Bench] = SimpleQueue()
+    for bench in benches:
+        free.put(bench)
+
+    def ask(mutant: Mutant | None, asked: Sequence[str]) -> None:
+        bench, clock = free.get(), Clock()
+        try:
+            if mutant is None:
+                pass_as_it_is(bench, role, asked[0], kept)
+            elif failed := caught_by(bench, role, mutant, kept, asked):
+                say(f"{mutant.file}:{mutant.first} {mutant.task}: caught by {failed} ({clock})")
+        finally:
+            free.put(bench)
+
+    named = {mutant: [cover for cover in covers(mutant) if cover != SCENARIO] for mutant in mutants(role)}
+    with ThreadPoolExecutor(len(benches)) as pool:
+        list(pool.map(lambda cover: ask(None, [cover]), dict.fromkeys(cover for asked in named.values() for cover in asked)))
+        list(pool.map(ask, named, named.values()))
+
+
+def survey(benches: Sequence[Bench], role: str) -> dict[str, Any]:
     """Try every mutant and return the result."""
     kept = Kept(role)
+    without_hosts(benches, role, kept)
     survivors, listed, explained = [], mutants(role), reasons(role)
     for number, mutant in enumerate(listed, 1):
         clock = Clock()
-        failed = caught_by(bench, role, mutant, kept)
+        failed = caught_by(benches[0], role, mutant, kept, covers(mutant))
         say(f"{number}/{len(listed)} {mutant.file}:{mutant.first} {mutant.task}: {f'caught by {failed}' if failed else 'SURVIVES'} ({clock})")
         if not failed:
             survivors.append({**asdict(mutant), "reason": explained.pop((mutant.file, mutant.task), None)})
@@ -336,10 +365,10 @@ def survey(bench: Bench, role: str) -> dict[str, Any]:
     return {"role": role, "total": len(listed), "caught": caught, "survivors": survivors, "stale": [" ".join(name) for name in explained]}
 
 
-def judge(role: str) -> dict[str, Any]:
+def judge(role: str, jobs: int) -> dict[str, Any]:
     """Return the result for a role."""
-    with tempfile.TemporaryDirectory(prefix="gpu-fleet-mutants-") as copy, own_lab("mutants", []) as lab:
-        return survey(Bench(lab, Path(copy), role), role)
+    with tempfile.TemporaryDirectory(prefix="gpu-fleet-mutants-") as copies, own_lab("mutants", []) as lab:
+        return survey([Bench(lab, Path(copies, str(number)), role) for number in range(jobs)], role)
 
 
 def show(role: str) -> None:
@@ -384,8 +413,9 @@ def main(words: list[str]) -> int:
             for role in named(words[1:]):
                 show(role)
             return 0
-        for role in named(words):
-            left += write(judge(role))
+        jobs = [int(word.partition("=")[2]) for word in words if re.fullmatch(r"--jobs=[1-9]\d?", word)]
+        for role in named(word for word in words if not word.startswith("--jobs=")):
+            left += write(judge(role, jobs[0] if jobs else os.cpu_count() or 1))
     except (ToolError, LabError) as error:
         print(f"make mutants: {error}", file=sys.stderr)
         return 2

@@ -74,6 +74,7 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "files": request["files"],
         "locks": request.get("locks") or {},
         "gpus": countable(system),
+        "afresh": request["afresh"],
     }
     before = {
         "version": version,
@@ -86,7 +87,10 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "locks": {},
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
+        "afresh": request["afresh"],
     }
+    if request["afresh"]:
+        before["files"].update({path: content(path) for path in _apt.edited(before["packages"])})
     return wanted, before
 
 

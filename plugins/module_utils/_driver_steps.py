@@ -16,6 +16,7 @@ A state that a host is brought to, by either direction::
   archives           {file name: sha256} of the package files, in the store
   files              {path: content, or null for no file}
   locks              {package: line} of ours in dnf's list of locked versions
+  afresh             whether packages of the same names are another supplier's, so that nothing of theirs may stay, settings included
   gpus               how many GPUs nvidia-smi has to see; null is not asked
 """
 
@@ -117,20 +118,29 @@ class DriverSteps:
         with told():
             _kernel_driver.unload([], self.system)
 
-    def packages(self, state: State, other: State) -> None:
+    @staticmethod
+    def write(files: t.Dict[str, str | None]) -> None:
+        """Bring settings files into their state."""
+        for path, text in sorted(files.items()):
+            put(path, text)
+
+    def packages(self, state: State, _other: State) -> None:
         """Bring packages, pins and settings into the state, in one transaction, from files that are on this host."""
         with told():
-            for path in sorted(set(state["files"]) | set(other["files"])):
-                if path in state["files"]:
-                    put(path, state["files"][path])
+            self.write(state["files"])
             manager = self.manager
             manager.lock(state.get("locks") or {})
             # Also what is half installed, as after an unpacking that failed.
-            gone = sorted(manager.unpacked() & set(state["absent"]))
-            if not manager.missing(state["packages"]) and not gone and not manager.cut_off():
+            here = manager.unpacked()
+            gone = sorted(here & set(state["absent"]))
+            lacking = manager.missing(state["packages"])
+            if not lacking and not gone and not manager.cut_off():
                 return
             self.archives.check(state["archives"])
-            manager.exchange(self.archives.paths(state["archives"]), gone, LOCK_SECONDS)
+            afresh = sorted(here.intersection(lacking)) if state.get("afresh") else []
+            manager.exchange(self.archives.paths(state["archives"]), gone, afresh, LOCK_SECONDS)
+            # What went with the packages and is the operator's.
+            self.write(state["files"])
             left = manager.missing(state["packages"])
             if left:
                 raise StepFailed("the package manager ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))

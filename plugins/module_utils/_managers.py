@@ -102,11 +102,11 @@ class AptManager:
         """See the same on the host as it is."""
         _apt_back.see(archives, former, _apt.Apt(lock_timeout))
 
-    def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
-        """Install package files and remove packages, in one transaction."""
+    def exchange(self, files: list[str], gone: list[str], afresh: list[str], lock_timeout: int) -> None:
+        """Install package files and remove packages; of those that come C(afresh) nothing of the former package stays."""
         apt = _apt.Apt(lock_timeout)
         apt.repair()
-        apt.exchange(files, gone)
+        apt.exchange(files, gone, afresh)
 
 
 class DnfManager(AptManager):
@@ -153,7 +153,8 @@ class DnfManager(AptManager):
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:
             dnf.exchange(archives.paths(former["archives"]), sorted(self.unpacked() & set(former["absent"])), dry=True)
 
-    def exchange(self, files: list[str], gone: list[str], lock_timeout: int) -> None:
+    def exchange(self, files: list[str], gone: list[str], _afresh: list[str], lock_timeout: int) -> None:
+        # rpm has no second way to replace a package, and a plan asks for none.
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:
             dnf.exchange(files, gone)
 

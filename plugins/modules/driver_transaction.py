@@ -63,6 +63,12 @@ options:
     type: list
     elements: str
     default: []
+  afresh:
+    description:
+      - Whether the packages come from another supplier than the present ones, which then go with their settings before any of them is unpacked.
+      - Settings that somebody has changed come back with the way back.
+    type: bool
+    default: false
   files:
     description:
       - Files that belong to the version, such as its pins, by path. They change with the packages, and back with them.
@@ -206,6 +212,7 @@ class DriverTransaction:
             "packages": packages,
             "may_remove": params["may_remove"],
             "absent": params["absent"],
+            "afresh": params["afresh"],
             "files": {path: text or None for path, text in params["files"].items()},
             "locks": {name: str(line) for name, line in params["locks"].items()},
             "repository": params["repository"],
@@ -378,6 +385,7 @@ def main() -> None:
             "unless_present": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "absent": {"type": "list", "elements": "str", "default": []},
+            "afresh": {"type": "bool", "default": False},
             "files": {"type": "dict", "default": {}},
             "locks": {"type": "dict", "default": {}},
             "kernels": {"type": "list", "elements": "str", "default": []},

@@ -35,9 +35,9 @@ def plan(
     observed: dict[str, Any],
     foreseen: dict[str, Any],
     managed: list[dict[str, Any]],
-    leaving: list[str],
+    leaving: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what driver_transaction is told beside the driver and its packages; `leaving` are packages that go with the change."""
+    """Return what driver_transaction is told beside the driver and its packages; `leaving` is how the present ones go: {absent, afresh}."""
     driver = observed.get("driver") or {}
     kernel = (observed.get("host") or {}).get("kernel")
     kernels = sorted({str(name) for name in (kernel, (driver.get("next_boot") or {}).get("kernel")) if name})
@@ -49,7 +49,7 @@ def plan(
         "services": list(SERVICES),
         "settings": settings(observed) if lost else [],
         "may_remove": sorted(package["name"] for package in driver.get("packages") or []),
-        "absent": leaving,
+        **leaving,
         "reload": foreseen["reload"],
         # A module that nobody holds and that cannot be taken out all the same goes with a boot; who agreed to the one agreed to the other.
         "reboot": foreseen["reboot"] or (foreseen["reload"] and asked["disruption"] == "idle"),
