@@ -211,9 +211,12 @@ class Dnf:
         lacking: list[str] = self.ask("collect", _apt.INSTALL_SECONDS, wanted, folder=folder)["lacking"]
         return lacking
 
-    def exchange(self, files: list[str], removed: list[str], dry: bool = False) -> None:
-        """Install package files and remove packages in one transaction, without a repository; C(dry) only sees that it could be made."""
-        self.ask("exchange", _apt.INSTALL_SECONDS, {}, files=files, remove=removed, dry=dry)
+    def exchange(self, files: list[str], removed: list[str], dry: bool = False, root: str = "/") -> None:
+        """Install package files and remove packages in one transaction, without a repository.
+
+        C(dry) only sees that it could be made, on this host or on one whose database of rpm is below C(root).
+        """
+        self.ask("exchange", _apt.INSTALL_SECONDS, {}, files=files, remove=removed, dry=dry, root=root)
 
     def upgrade(self) -> dict[str, t.Any]:
         """What a full upgrade would do: C({changes, locking})."""

@@ -214,7 +214,7 @@ class Dnf:
         base.conf.read()
         base.conf.clean_requirements_on_remove, base.conf.installonly_limit, base.conf.exit_on_lock = False, 0, True
         # Neither what is locked or excluded elsewhere, nor what would ask a server, has a say in this.
-        base.conf.plugins, base.conf.disable_excludes = False, ["all"]
+        base.conf.installroot, base.conf.plugins, base.conf.disable_excludes = request["root"], False, ["all"]
         base.setup_loggers()
         base.fill_sack(load_system_repo=True, load_available_repos=False)
         for package in base.add_remote_rpms(request["files"], strict=True):

@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils import (
     _apt_back,
     _archives,
     _dnf,
+    _dnf_back,
     _host,
     _lock_list,
     _locks,
@@ -161,8 +162,7 @@ class DnfManager(AptManager):
             yield Found(_dnf.judge(dnf.simulate(request["packages"], request["absent"]), request["packages"], request["may_remove"]), dnf)
 
     def foresee_back(self, archives: _archives.Archives, wanted: Request, before: Request, source: t.Any) -> None:
-        # dnf has no words for a host that is otherwise than this one. What would go beyond is refused when the exchange is made.
-        pass
+        _dnf_back.foresee(archives, wanted, before, source)
 
     def see_back(self, archives: _archives.Archives, former: Request, lock_timeout: int) -> None:
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dnf, _driver_steps, _lock_list, _locks, _managers, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dnf, _dnf_back, _driver_steps, _lock_list, _locks, _managers, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import digest
 from ansible_collections.gpu.fleet.plugins.module_utils._rpm_archives import RpmArchives
 
@@ -156,3 +156,42 @@ def test_a_damaged_file_is_seen_before_the_exchange(tmp_path: Path) -> None:
     with pytest.raises(_transaction.StepFailed, match="is damaged"):
         _driver_steps.DriverSteps(RpmArchives(str(tmp_path)), manager).packages(wanted, state(tmp_path))
     assert manager.done == []
+
+
+def test_the_way_back_is_looked_at_on_a_copy_in_which_the_change_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = tmp_path / "rpm"
+    database.mkdir()
+    (database / "rpmdb.sqlite").write_text("rows")
+    store = tmp_path / "store"
+    store.mkdir()
+    for file in ("nvidia-modprobe-580.178.04-1.el9.x86_64.rpm", f"{DEVEL}.x86_64.rpm", "nvidia-modprobe-580.159.04-1.el9.x86_64.rpm"):
+        (store / file).touch()
+    ran: list[list[str]] = []
+    asked: list[tuple[list[str], list[str], bool]] = []
+
+    class Source:
+        """What stands in for dnf."""
+
+        def exchange(self, files: list[str], removed: list[str], dry: bool, root: str) -> None:
+            """Keep what is asked."""
+            assert Path(root + str(database), "rpmdb.sqlite").read_text() == "rows"
+            asked.append(([os.path.basename(path) for path in files], removed, dry))
+
+    def run(words: list[str], _seconds: int) -> tuple[int, str]:
+        if "--eval" in words:
+            return 0, f"{database}\n"
+        ran.append([os.path.basename(word) for word in words])
+        return (1, "no") if "broken" in words else (0, "")
+
+    monkeypatch.setattr(_apt, "run", run)
+    wanted = {"packages": {"nvidia-modprobe": CUDA, DEVEL: "6.1.0-57.el9"}, "absent": ["nvidia-driver-libs.i686", "never-there"]}
+    before = {"archives": {"nvidia-modprobe-580.159.04-1.el9.x86_64.rpm": ""}, "absent": [DEVEL, "nvidia-driver-libs.i686", "elsewhere"]}
+    _managers.DnfManager().foresee_back(RpmArchives(str(store)), wanted, before, Source())
+    verbs = {next(word for word in words if word in ("--erase", "--install", "--upgrade")): words[-1] for words in ran}
+    assert verbs == {
+        "--erase": "nvidia-driver-libs.i686", "--install": f"{DEVEL}.x86_64.rpm", "--upgrade": "nvidia-modprobe-580.178.04-1.el9.x86_64.rpm",
+    }  # fmt: skip
+    assert all({"--justdb", "--noscripts", "--dbpath"} <= set(words) for words in ran)
+    assert asked == [(["nvidia-modprobe-580.159.04-1.el9.x86_64.rpm"], [DEVEL], True)]
+    with pytest.raises(_apt.Failed, match="rpm --erase broken failed: no"):
+        _dnf_back.rpm("--erase", "broken")
