@@ -199,23 +199,21 @@ class Apt:
         if more:
             raise Failed("refused: it would also remove %s, which needs what is to go" % ", ".join(more))
 
-    def exchange(self, files: list[str], removed: list[str]) -> None:
+    def exchange(self, files: list[str], removed: list[str], afresh: t.Iterable[str] = ()) -> None:
         """Install package files and remove packages; a file that the operator changed stays the operator's.
 
-        What goes is gone before what comes is unpacked. A package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along when
-        it goes, and by then they would be those of the new packages.
+        What goes is gone before what comes is unpacked: a package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along,
+        and by then they would be those of the new packages. Those that come C(afresh) go before as well, and then all go with their settings.
         """
         self.foresee_exchange(files, removed)
-        if removed:
-            self.remove(removed)
-        words = [*INSTALL_WORDS, *files, *(name + "-" for name in removed)]
-        self.call(words, INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)
+        self.remove(sorted({*removed, *afresh}), bool(afresh))
+        self.call([*INSTALL_WORDS, *files], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)
 
-    def remove(self, names: list[str]) -> None:
-        """Remove packages whatever depends on them, for what follows at once."""
+    def remove(self, names: list[str], purge: bool) -> None:
+        """Remove packages, and with C(purge) their settings, whatever depends on them: for what comes in their place at once."""
         end = time.monotonic() + self.lock_timeout
-        while True:
-            code, output = run(["dpkg", "--force-depends", "--force-remove-reinstreq", "--remove", *names], INSTALL_SECONDS)
+        while names:
+            code, output = run(["dpkg", "--force-depends", "--force-remove-reinstreq", "--purge" if purge else "--remove", *names], INSTALL_SECONDS)
             if not code:
                 return
             if "lock" not in output or time.monotonic() > end:
@@ -225,6 +223,15 @@ class Apt:
     def install(self, wanted: dict[str, str], removed: t.Iterable[str] = ()) -> None:
         """Make the transaction; a file that the operator changed stays the operator's."""
         self.call(self.words(wanted, removed), INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold")
+
+
+def edited(names: t.Iterable[str]) -> list[str]:
+    """Settings files of packages that are not as the packages brought them."""
+    done = subprocess.run(  # pylint: disable=ansible-bad-function
+        ["dpkg", "--verify", *sorted(names)], stdout=subprocess.PIPE, universal_newlines=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    found = [line.split(None, 2) for line in done.stdout.splitlines()]
+    return [words[2] for words in found if len(words) == 3 and words[1] == "c" and words[0][2:3] == "5"]
 
 
 def cut_off() -> bool:

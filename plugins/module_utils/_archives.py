@@ -38,22 +38,24 @@ def digest(path: str) -> str:
     return found.hexdigest()
 
 
-def pattern(name: str, version: str) -> str:
-    """How apt names the file of a package, whatever its architecture: a colon in a version is written C(%3a)."""
-    return "%s_%s_*.deb" % (glob.escape(name), glob.escape(quote(version, safe="+~.-").replace("%3A", "%3a")))
-
-
 class Archives:
     """A folder of package files."""
+
+    SUFFIX = ".deb"
 
     def __init__(self, folder: str, cache: str = CACHE) -> None:
         self.folder = folder
         self.cache = cache
 
+    @staticmethod
+    def pattern(name: str, version: str) -> str:
+        """How apt names the file of a package, whatever its architecture: a colon in a version is written C(%3a)."""
+        return "%s_%s_*.deb" % (glob.escape(name), glob.escape(quote(version, safe="+~.-").replace("%3A", "%3a")))
+
     def find(self, name: str, version: str, *folders: str) -> str | None:
         """The file of a package in one of the folders, this one by default."""
         for folder in folders or (self.folder,):
-            found = sorted(glob.glob(os.path.join(glob.escape(folder), pattern(name, version))))
+            found = sorted(glob.glob(os.path.join(glob.escape(folder), self.pattern(name, version))))
             if found:
                 return found[0]
         return None
@@ -74,13 +76,19 @@ class Archives:
         return sums, lacking
 
     def sound(self, name: str, version: str) -> bool:
-        """Whether the file is here and dpkg can read it to its end; one that it cannot read is thrown away."""
+        """Whether the file is here and can be read to its end; one that cannot is thrown away."""
         path = self.find(name, version)
         if path is None:
             return False
+        if self.readable(path):
+            return True
+        os.unlink(path)
+        return False
+
+    @staticmethod
+    def readable(path: str) -> bool:
+        """Whether dpkg can read a file to its end."""
         code, _output = _apt.run(["dpkg-deb", "--fsys-tarfile", path], FETCH_SECONDS, quiet=True)
-        if code:
-            os.unlink(path)
         return code == 0
 
     def download(self, versions: t.Dict[str, str], apt: _apt.Apt) -> None:
@@ -123,5 +131,5 @@ class Archives:
         """Throw away every file that is in none of the sets."""
         wanted = {name for sums in sets for name in sums}
         for name in os.listdir(self.folder) if os.path.isdir(self.folder) else ():
-            if name.endswith(".deb") and name not in wanted:
+            if name.endswith(self.SUFFIX) and name not in wanted:
                 os.unlink(os.path.join(self.folder, name))

@@ -22,7 +22,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms, _dnf_worker, _download
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _dkms, _dnf_worker
 
 PROGRAM = "/usr/bin/dnf"
 FOLDERS = ("/etc/yum.repos.d", "/etc/yum/repos.d", "/etc/distro.repos.d")
@@ -31,6 +31,8 @@ POLL_SECONDS = 2.0
 LOAD_SECONDS = _apt.UPDATE_SECONDS
 SHEBANG = re.compile(rb"#!\s*(/\S+)((?:\s+-\w+)*)\s*$")
 SECTION = re.compile(r"^\[([^\]]+)\]", re.M)
+# What an answer holds for the judge alone.
+INWARD = ("lower", "package")
 Failed = _apt.Failed
 Change = _apt.Change
 
@@ -62,41 +64,58 @@ def installed() -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
 
 
+def versions() -> dict[str, set[str]]:
+    """The installed versions by every name that an answer of ours may use: plain, with the architecture, and with the version."""
+    found: dict[str, set[str]] = {}
+    for name, evr, full in installed():
+        for label in (name, "%s.%s" % (name, full.rpartition(".")[2]), "%s-%s" % (name, evr)):
+            found.setdefault(label, set()).add(evr)
+    return found
+
+
 def missing(wanted: dict[str, str]) -> list[str]:
     """Names of wanted packages that are not installed in the wanted version, or in another one beside it.
 
     A name without a version may itself hold one, as in C(kernel-devel-5.14.0-570.el9.x86_64).
     """
-    versions: dict[str, set[str]] = {}
+    present = versions()
     names: set[str] = set()
-    for name, evr, full in installed():
-        versions.setdefault(name, set()).add(evr)
+    for name, _evr, full in installed() if "" in wanted.values() else ():
         names.update((name, "%s-%s" % (name, full), "%s-%s" % (name, full.rpartition(".")[0])))
-    return [name for name, version in wanted.items() if (versions.get(name) != {version} if version else name not in names)]
+    return [name for name, version in wanted.items() if (present.get(name) != {version} if version else name not in names)]
 
 
 def judge(changes: list[Change], wanted: dict[str, str], may_remove: list[str]) -> list[Change]:
     """Refuse what nobody asked for; raises Failed. Returns the changes as a module tells them."""
-    told = [{key: value for key, value in change.items() if key != "lower"} for change in changes]
     lowered = {(change["to"], change["from"]) for change in changes if change["lower"]}
-    _apt.judge(told, wanted, may_remove, lambda one, two: (one, two) in lowered)
-    return told
+    # A kernel is one under whichever name.
+    judged = [{**change, "name": change["package"] if _apt.KERNEL.match(change["package"]) else change["name"]} for change in changes]
+    _apt.judge(judged, wanted, may_remove, lambda one, two: (one, two) in lowered)
+    return [told(change) for change in changes]
+
+
+def told(change: Change) -> Change:
+    """A change as a module tells it."""
+    return {key: value for key, value in change.items() if key not in INWARD}
 
 
 class Dnf:
     """dnf on the host, or with caches of its own and one repository more."""
 
-    def __init__(self, repository: dict[str, t.Any] | None, lock_timeout: int, private: bool, alone: bool = False) -> None:
+    def __init__(self, repository: dict[str, t.Any] | None, lock_timeout: int, private: bool, alone: bool = False, staged: bool = False) -> None:
         self.repository = repository
         self.private = private
         self.alone = alone
+        # The stream is enabled for this process alone; it comes to the host with the packages.
+        self.staged = private or staged
         self.refresh = True
         self.lock_timeout = lock_timeout
         self.settings: dict[str, t.Any] = {}
         self.root = ""
 
     def __enter__(self) -> Dnf:
-        self.root = tempfile.mkdtemp(prefix="gpu-fleet-dnf-")
+        # Where there is room for lists and packages, as C(/tmp) may be memory.
+        self.root = tempfile.mkdtemp(prefix="gpu-fleet-dnf-", dir="/var/tmp")
         try:
             if self.private:
                 self.furnish()
@@ -127,6 +146,9 @@ class Dnf:
 
     def add(self, repos: str, repository: dict[str, t.Any]) -> None:
         """Add the repository that is to come, with its key."""
+        # The engine of the driver transaction has no Ansible, and needs none of this.
+        from ansible_collections.gpu.fleet.plugins.module_utils import _download
+
         if repository.get("proxy"):
             _download.through(repository["proxy"])
         try:
@@ -139,14 +161,14 @@ class Dnf:
         with open(os.path.join(repos, os.path.basename(repository["path"])), "w", encoding="utf-8") as text:
             text.write(repository["content"].replace(repository["key_path"], key))
 
-    def ask(self, verb: str, seconds: int, wanted: dict[str, str], expected: list[Change] | None = None) -> list[Change]:
-        """Have the work done under dnf's own Python; returns what the transaction does."""
+    def ask(self, verb: str, seconds: int, wanted: dict[str, str], expected: list[Change] | None = None, **more: t.Any) -> dict[str, t.Any]:
+        """Have the work done under dnf's own Python; returns its answer, of which C(changes) is what the transaction does."""
         repository = self.repository or {}
         sections = SECTION.findall(repository.get("content") or "")
         request = {
-            "verb": verb, "wanted": wanted, "expected": expected, "private": self.private, "alone": self.alone, "refresh": self.refresh,
-            "settings": self.settings, "stream": repository.get("stream"),
-            "fingerprints": {name: repository["fingerprint"].upper() for name in sections},
+            "verb": verb, "wanted": wanted, "remove": [], "expected": expected, "private": self.private, "staged": self.staged, "alone": self.alone,
+            "refresh": self.refresh, "settings": self.settings, "stream": repository.get("stream"),
+            "fingerprints": {name: repository["fingerprint"].upper() for name in sections}, **more,
         }  # fmt: skip
         started = time.time()
         end = time.monotonic() + self.lock_timeout
@@ -158,8 +180,8 @@ class Dnf:
                 raise Failed("another run of dnf did not end within %d s: %s" % (self.lock_timeout, answer["locked"]))
             time.sleep(POLL_SECONDS)
         if "error" in answer:
-            raise Failed("%s%s" % (answer["error"], _dkms.failure_since(started) if verb == "install" else ""))
-        return list(answer["changes"])
+            raise Failed("%s%s" % (answer["error"], _dkms.failure_since(started) if verb in ("install", "exchange") else ""))
+        return answer
 
     def program(self) -> str:
         """Our program as a file that dnf's Python can run."""
@@ -170,9 +192,9 @@ class Dnf:
                 output.write(source or "")
         return path
 
-    def simulate(self, wanted: dict[str, str]) -> list[Change]:
+    def simulate(self, wanted: dict[str, str], removed: t.Sequence[str] = ()) -> list[Change]:
         """What the transaction would do. The lists that this fetched decide also what follows."""
-        changes = self.ask("simulate", _apt.UPDATE_SECONDS, wanted)
+        changes: list[Change] = self.ask("simulate", _apt.UPDATE_SECONDS, wanted, remove=list(removed))["changes"]
         self.refresh = False
         return changes
 
@@ -183,6 +205,19 @@ class Dnf:
     def install(self, wanted: dict[str, str], changes: list[Change]) -> None:
         """Make the transaction that was looked at, and no other."""
         self.ask("install", _apt.INSTALL_SECONDS, wanted, changes)
+
+    def collect(self, wanted: dict[str, str], folder: str) -> list[str]:
+        """Bring the files of exact versions into a folder; returns the names of those that no repository has."""
+        lacking: list[str] = self.ask("collect", _apt.INSTALL_SECONDS, wanted, folder=folder)["lacking"]
+        return lacking
+
+    def exchange(self, files: list[str], removed: list[str], dry: bool = False) -> None:
+        """Install package files and remove packages in one transaction, without a repository; C(dry) only sees that it could be made."""
+        self.ask("exchange", _apt.INSTALL_SECONDS, {}, files=files, remove=removed, dry=dry)
+
+    def upgrade(self) -> dict[str, t.Any]:
+        """What a full upgrade would do: C({changes, locking})."""
+        return self.ask("upgrade", _apt.UPDATE_SECONDS, {})
 
 
 def run(words: list[str], request: str, seconds: int, said: str) -> dict[str, t.Any]:

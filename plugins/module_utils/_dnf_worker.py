@@ -13,14 +13,13 @@ C({locked}) where another dnf is at work.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import shutil
 import sys
 import typing as t
-
-# Plugins that write on the host what they see.
-WRITING = ("generate_completion_cache", "product-id")
 
 
 class Refused(Exception):
@@ -54,18 +53,18 @@ class Dnf:
         conf, request = self.base.conf, self.request
         conf.read()
         conf.substitutions.update_from_etc(conf.installroot, varsdir=conf.varsdir)
-        release = self.dnf.rpm.detect_releasever(conf.installroot)
-        if release and not conf.releasever:
-            conf.releasever = release
-        # Nothing goes that nobody asked about, and no kernel makes room for another.
-        conf.clean_requirements_on_remove, conf.installonly_limit, conf.install_weak_deps = False, 0, False
-        conf.best, conf.exit_on_lock, conf.assumeyes, conf.assumeno = True, True, False, False
+        conf.releasever = conf.releasever or self.dnf.rpm.detect_releasever(conf.installroot)
+        conf.exit_on_lock, conf.assumeyes, conf.assumeno = True, False, False
+        if request["verb"] != "upgrade":
+            # Nothing goes that nobody asked about, and no kernel makes room for another.
+            conf.clean_requirements_on_remove, conf.installonly_limit, conf.install_weak_deps, conf.best = False, 0, False, True
         for name, value in request["settings"].items():
             setattr(conf, name, value)
         if not request["private"]:
             self.base.setup_loggers()
-        # Locks of versions are the caller's, who moves them along; other plugins (entitlements) may be needed to reach repositories.
-        self.base.init_plugins(["versionlock", *(WRITING if request["private"] else ())])
+        # Locks of versions are the caller's, who moves them along, and nothing is written for a look; others may be needed to reach repositories.
+        unwanted = () if request["verb"] == "upgrade" else ("versionlock",)
+        self.base.init_plugins([*unwanted, *(("generate_completion_cache", "product-id") if request["private"] else ())])
         self.base.pre_configure_plugins()
         self.base.read_all_repos()
         self.base.configure_plugins()
@@ -78,18 +77,19 @@ class Dnf:
         self.streams()
 
     def streams(self) -> None:
-        """See that the wanted stream is the one that is enabled; in private it is made so, for this process alone."""
+        """See that the wanted stream is the one that is enabled; where that is staged it is made so, for this process alone."""
         if not self.request["stream"]:
             return
         name, _colon, wanted = self.request["stream"].partition(":")
         container = self.base._moduleContainer
-        if wanted not in {module.getStream() for module in container.getModulePackages() if module.getName() == name}:
-            known = sorted({module.getStream() for module in container.getModulePackages() if module.getName() == name})
+        known = sorted({module.getStream() for module in container.getModulePackages() if module.getName() == name})
+        if wanted not in known:
             raise Refused("no repository has the stream %s:%s; there are %s" % (name, wanted, ", ".join(known) or "none of that module"))
         enabled = container.getEnabledStream(name)
-        if enabled == wanted or (self.request["alone"] and not enabled):
+        # What an upgrade does, it does with the stream that is enabled, whichever that is.
+        if enabled == wanted or (self.request["alone"] and not enabled) or (self.request["verb"] == "upgrade" and not self.request["private"]):
             return
-        if not self.request["private"]:
+        if not self.request["staged"]:
             raise Refused(
                 "refused: of the module %s %s is enabled, and the packages belong to the stream %s; /etc/dnf/modules.d/%s.module has to name that one"
                 % (name, "the stream " + enabled if enabled else "no stream", wanted, name)
@@ -102,6 +102,8 @@ class Dnf:
         absent = [name + ("-" + version if version else "") for name, version in wanted if not self.want(name, version)]
         if absent:
             raise Refused("not in any repository: %s" % ", ".join(absent) + self.hidden(absent))
+        for package in self.base.sack.query().installed().filter(name=self.request["remove"]):
+            self.base.package_remove(package)
 
     def want(self, name: str, version: str) -> bool:
         """Ask for one package; tells whether there is one."""
@@ -121,84 +123,147 @@ class Dnf:
                 if package not in found.installed():
                     self.base.package_remove(package)
             return True
-        available = list(found.available())
-        if not available:
-            return False
-        package = available[0]
-        if present and not version:
-            return True
-        if present and max(present) > package:
-            self.base.package_downgrade(package, strict=True)
-        elif present:
-            self.base.package_upgrade(package)
-        else:
+        available = list(found.available())[:1]
+        for package in available if version or not present else ():
+            self.place(package, list(present))
+        return bool(available)
+
+    def place(self, package: t.Any, present: list[t.Any]) -> None:
+        """Ask for a package in place of those of its name that are here."""
+        if not present or self.is_multiple(package):
             self.base.package_install(package)
-        return True
+        elif max(present) > package:
+            self.base.package_downgrade(package, strict=True)
+        else:
+            self.base.package_upgrade(package)
+
+    def is_multiple(self, package: t.Any) -> bool:
+        """Whether a package is one of which several versions are installed side by side, as those of kernels are."""
+        return bool(self.base._get_installonly_query(self.base.sack.query().filter(pkg=[package])))
 
     def hidden(self, absent: list[str]) -> str:
         """An addition to a message, where module streams keep a package from being seen."""
         hawkey = importlib.import_module("hawkey")
-        every = self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()
-        names = {"%s-%s" % (package.name, package.evr) for package in every}
+        names = {"%s-%s" % (one.name, one.evr) for one in self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()}
         covered = [name for name in absent if name in names]
         return "; other module streams have %s" % ", ".join(covered) if covered else ""
 
-    def resolve(self) -> list[dict[str, t.Any]]:
-        """What the transaction does, by name."""
+    def resolve(self, erasing: bool = True) -> list[dict[str, t.Any]]:
+        """What the transaction does, by name; of what is installed in several versions the name holds the version."""
         try:
-            self.base.resolve(allow_erasing=True)
+            self.base.resolve(allow_erasing=erasing)
         except self.dnf.exceptions.DepsolveError as error:
             raise Refused("dnf finds no way: %s" % " ".join(str(error).split())) from None
-        transaction = self.base.transaction or ()
-        basearch = self.base.conf.basearch
-        new: dict[str, t.Any] = {}
-        old: dict[str, t.Any] = {}
-        for sort, packages in ((new, getattr(transaction, "install_set", ())), (old, getattr(transaction, "remove_set", ()))):
-            for package in packages:
-                sort[package.name if package.arch in (basearch, "noarch") else "%s.%s" % (package.name, package.arch)] = package
+        sets = (getattr(self.base.transaction, name, None) or () for name in ("install_set", "remove_set"))
+        new, old = ({self.label(package): package for package in packages} for packages in sets)
         changes = []
         for name in sorted({*new, *old}):
-            before, after = old.get(name), new.get(name) or self.remaining(old.get(name))
+            before: t.Any = old.get(name)
+            after: t.Any = new.get(name) or self.remaining(before)
             if before is not None and after is not None and before.evr == after.evr:
                 continue
             changes.append({
                 "name": name, "from": before.evr if before else None, "to": after.evr if after else None,
                 "action": "install" if before is None else "remove" if after is None else "change",
-                "lower": bool(before and after and after.evr_lt(before)),
+                "lower": bool(before and after and after.evr_lt(before)), "package": (after or before).name,
             })
         return changes
 
+    def label(self, package: t.Any) -> str:
+        """What a package is called in an answer."""
+        if self.is_multiple(package):
+            return "%s-%s" % (package.name, package.evr)
+        return str(package.name if package.arch in (self.base.conf.basearch, "noarch") else "%s.%s" % (package.name, package.arch))
+
     def remaining(self, removed: t.Any) -> t.Any:
         """Another version of a package that stays when one goes, as after a transaction that was cut off."""
-        if removed is None:
+        if removed is None or self.is_multiple(removed):
             return None
         same = self.base.sack.query().installed().filter(name=removed.name, arch=removed.arch)
         return next((package for package in same if package.evr != removed.evr), None)
 
-    def download(self) -> None:
-        """Bring the packages onto the host and check each one's signature where its repository asks for that."""
-        packages = list(self.base.transaction.install_set) if self.base.transaction else []
+    def download(self, packages: list[t.Any]) -> None:
+        """Bring packages onto the host and check each one's signature where its repository asks for that."""
         self.base.download_packages(packages)
         for package in packages:
             code, complaint = self.base.package_signature_check(package)
             if code == 1:
-                keys = self.keys[package.repoid]
-                self.base.package_import_key(package, fullaskcb=lambda key, keys=keys: keys.trusts(key["fingerprint"]))
+                self.base.package_import_key(package, fullaskcb=lambda key, keys=self.keys[package.repoid]: keys.trusts(key["fingerprint"]))
             elif code:
                 raise Refused("the signature of %s is not to be trusted: %s" % (package, complaint))
 
+    def collect(self) -> dict[str, t.Any]:
+        """Copy the files of exact versions into a folder, whichever stream they belong to; C({lacking}) are those that no repository has."""
+        hawkey = importlib.import_module("hawkey")
+        every = self.base.sack.query(flags=hawkey.IGNORE_MODULAR_EXCLUDES).available()
+        found, lacking = [], []  # type: list[t.Any], list[t.Any]
+        for label, version in sorted(self.request["wanted"].items()):
+            name, _dot, arch = label.rpartition(".")
+            plain = label[:-len(version) - 1] if label.endswith("-" + version) else label
+            own = every.filter(name=plain, evr=version, arch=[self.base.conf.basearch, "noarch"])
+            some = list(own or every.filter(name=name, evr=version, arch=arch))[:1]
+            (found if some else lacking).extend(some or [label])
+        self.download(found)
+        for package in found:
+            shutil.copy(package.localPkg(), self.request["folder"])
+        return {"changes": [], "lacking": lacking}
+
+    def exchange(self) -> dict[str, t.Any]:
+        """Install package files and remove packages in one transaction, with nothing but what is on this host."""
+        base, request = self.base, self.request
+        base.conf.read()
+        base.conf.clean_requirements_on_remove, base.conf.installonly_limit, base.conf.exit_on_lock = False, 0, True
+        # Neither what is locked or excluded elsewhere, nor what would ask a server, has a say in this.
+        base.conf.plugins, base.conf.disable_excludes = False, ["all"]
+        base.setup_loggers()
+        base.fill_sack(load_system_repo=True, load_available_repos=False)
+        for package in base.add_remote_rpms(request["files"], strict=True):
+            present = list(base.sack.query().installed().filter(name=package.name, arch=[package.arch, "noarch"]))
+            same = [other for other in present if other.evr == package.evr]
+            others = [] if self.is_multiple(package) else [other for other in present if other.evr != package.evr]
+            if same and others:
+                # A transaction that was cut off: whether the scripts of the new one have run is not known.
+                base.package_reinstall(package)
+                for other in others:
+                    base.package_remove(other)
+            elif not same:
+                self.place(package, others)
+        for package in [one for one in base.sack.query().installed() if self.label(one) in request["remove"]]:
+            base.package_remove(package)
+        changes = self.resolve()
+        unasked = [change["name"] for change in changes if change["action"] == "remove" and change["name"] not in request["remove"]]
+        if unasked:
+            raise Refused("refused: dnf would also remove %s" % ", ".join(unasked))
+        if not request["dry"]:
+            base.do_transaction()
+        return {"changes": changes}
+
+    def upgrade(self) -> dict[str, t.Any]:
+        """What a full upgrade would do; C(locking) is whether the plugin that keeps locks takes part."""
+        found: dict[str, t.Any] = {"changes": [], "locking": any(one.name == "versionlock" for one in self.base._plugins.plugins)}
+        # What cannot be upgraded stops the whole of it, unless somebody says that the best is not needed.
+        for best in (self.base.conf.best, False):
+            self.base.reset(goal=True)
+            self.base.conf.best = best
+            self.base.upgrade_all()
+            with contextlib.suppress(Refused):
+                return {**found, "changes": self.resolve(erasing=False)}
+        return found
+
     def run(self) -> dict[str, t.Any]:
         """Do what was asked for."""
+        verb = self.request["verb"]
+        if verb == "exchange":
+            return self.exchange()
         self.load()
-        if self.request["alone"]:
-            return {"changes": []}
+        if verb in ("load", "collect", "upgrade"):
+            return {"changes": []} if verb == "load" else self.collect() if verb == "collect" else self.upgrade()
         self.mark()
         changes = self.resolve()
-        verb = self.request["verb"]
         if verb in ("fetch", "install"):
             if changes != self.request["expected"]:
                 raise Refused("what dnf would do has changed since it was looked at; run again")
-            self.download()
+            self.download(list(self.base.transaction.install_set) if self.base.transaction else [])
         if verb == "install":
             self.base.do_transaction()
         return {"changes": changes}
@@ -227,8 +292,7 @@ def main() -> None:
         found = answer(request)
     except Exception as error:  # pylint: disable=broad-except
         found = {"error": "%s: %s" % (type(error).__name__, error)}
-    said.write(json.dumps(found))
-    said.flush()
+    print(json.dumps(found), file=said, flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import os
 import subprocess
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _kernel_driver, _pci
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _kernel_driver, _managers, _pci
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -72,7 +72,9 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["to"] for change in changes if change["to"]},
         "absent": [change["name"] for change in changes if change["action"] == "remove"],
         "files": request["files"],
+        "locks": request.get("locks") or {},
         "gpus": countable(system),
+        "afresh": request["afresh"],
     }
     before = {
         "version": version,
@@ -82,9 +84,13 @@ def states(request: t.Dict[str, t.Any], changes: t.List[_apt.Change], system: Sy
         "packages": {change["name"]: change["from"] for change in changes if change["from"]},
         "absent": [change["name"] for change in changes if change["action"] == "install"],
         "files": {path: content(path) for path in request["files"]},
+        "locks": {},
         # A driver that did not see all GPUs before is no reason to refuse the way back.
         "gpus": None,
+        "afresh": request["afresh"],
     }
+    if request["afresh"]:
+        before["files"].update({path: content(path) for path in _apt.edited(before["packages"])})
     return wanted, before
 
 
@@ -102,32 +108,33 @@ def instead_of(owed: Record, request: t.Dict[str, t.Any], wanted: State, before:
     before.update(version=former["version"], flavour=former["flavour"], packages={**untouched, **former["packages"]})
     for part in ("files", "kernels"):
         before[part].update({name: state for name, state in former[part].items() if name in before[part]})
+    if "locks" in former:
+        before["locks"] = former["locks"]
 
 
-def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, owed: Record | None = None) -> t.Tuple[State, State]:
+def prepare(
+    request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, manager: _managers.AptManager, owed: Record | None = None
+) -> t.Tuple[State, State]:
     """Simulate the transaction and fetch the files for both ways; raises Refused, and then nothing has changed.
 
     C(owed) is the record of a transaction that could not go back.
     """
     system = System("/", 600.0)
     try:
-        apt = _apt.Apt(lock_timeout)
-        apt.repair()
-        apt.update()
-        changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
-        _apt.judge(changes, request["packages"], request["may_remove"])
-        wanted, before = states(request, changes, system)
-        if owed:
-            instead_of(owed, request, wanted, before)
-        before["archives"], lost = archives.have(before["packages"], apt)
-        if lost and request["way_back"] == "required":
-            raise Refused("there would be no way back: %s cannot be had from a repository of this host or from %s" % (
-                ", ".join(lost), archives.folder))
-        wanted["archives"], lacking = archives.have(wanted["packages"], apt)
-        if lacking:
-            raise Refused("%s cannot be fetched" % ", ".join(lacking))
-        if request["way_back"] == "required":
-            way_back(archives, wanted, before, apt)
+        with manager.ready(request, lock_timeout) as found:
+            wanted, before = states(request, found.changes, system)
+            before["locks"] = manager.locks()
+            if owed:
+                instead_of(owed, request, wanted, before)
+            before["archives"], lost = archives.have(before["packages"], found.source)
+            if lost and request["way_back"] == "required":
+                raise Refused("there would be no way back: %s cannot be had from a repository of this host or from %s" % (
+                    ", ".join(lost), archives.folder))
+            wanted["archives"], lacking = archives.have(wanted["packages"], found.source)
+            if lacking:
+                raise Refused("%s cannot be fetched" % ", ".join(lacking))
+            if request["way_back"] == "required":
+                way_back(archives, wanted, before, found.source, manager)
     except (_apt.Failed, _kernel_driver.Refused) as error:
         raise Refused(str(error)) from error
     for state in (wanted, before):
@@ -135,10 +142,10 @@ def prepare(request: t.Dict[str, t.Any], archives: Archives, lock_timeout: int, 
     return wanted, before
 
 
-def way_back(archives: Archives, wanted: State, before: State, apt: _apt.Apt) -> None:
-    """Refuse a change after which apt would not go back, or not without taking more away than the change has brought."""
+def way_back(archives: Archives, wanted: State, before: State, source: t.Any, manager: _managers.AptManager = _managers.APT) -> None:
+    """Refuse a change after which there would be no way to go back, or none without taking more away than the change has brought."""
     try:
-        _apt_back.foresee(archives, wanted, before, apt)
+        manager.foresee_back(archives, wanted, before, source)
     except _apt.Failed as error:
         raise Refused("there would be no way back: %s" % error) from error
 

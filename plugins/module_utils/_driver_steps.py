@@ -5,7 +5,7 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the modules of the collection, never this file, from outside of it.
 
-"""What each step of a driver transaction does to a host with apt and dkms. Each can be done again, and then finds nothing to do.
+"""What each step of a driver transaction does to a host. Each can be done again, and then finds nothing to do.
 
 A state that a host is brought to, by either direction::
 
@@ -15,6 +15,8 @@ A state that a host is brought to, by either direction::
   absent             names of packages that are not to be there
   archives           {file name: sha256} of the package files, in the store
   files              {path: content, or null for no file}
+  locks              {package: line} of ours in dnf's list of locked versions
+  afresh             whether packages of the same names are another supplier's, so that nothing of theirs may stay, settings included
   gpus               how many GPUs nvidia-smi has to see; null is not asked
 """
 
@@ -27,7 +29,7 @@ import tempfile
 import time
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _modprobe
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _driver, _host, _kernel_driver, _managers, _modprobe
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 from ansible_collections.gpu.fleet.plugins.module_utils._transaction import StepFailed
@@ -73,8 +75,9 @@ def put(path: str, content: str | None) -> None:
 class DriverSteps:
     """One host, looked at anew by every step."""
 
-    def __init__(self, archives: Archives) -> None:
+    def __init__(self, archives: Archives, manager: _managers.AptManager = _managers.APT) -> None:
         self.archives = archives
+        self.manager = manager
 
     @property
     def system(self) -> System:
@@ -115,26 +118,35 @@ class DriverSteps:
         with told():
             _kernel_driver.unload([], self.system)
 
-    def packages(self, state: State, other: State) -> None:
-        """Bring packages, pins and settings into the state, in one transaction of apt, from files that are on this host."""
+    @staticmethod
+    def write(files: t.Dict[str, str | None]) -> None:
+        """Bring settings files into their state."""
+        for path, text in sorted(files.items()):
+            put(path, text)
+
+    def packages(self, state: State, _other: State) -> None:
+        """Bring packages, pins and settings into the state, in one transaction, from files that are on this host."""
         with told():
-            for path in sorted(set(state["files"]) | set(other["files"])):
-                if path in state["files"]:
-                    put(path, state["files"][path])
+            self.write(state["files"])
+            manager = self.manager
+            manager.lock(state.get("locks") or {})
             # Also what is half installed, as after an unpacking that failed.
-            gone = sorted(_apt.unpacked() & set(state["absent"]))
-            if not _apt.missing(state["packages"]) and not gone and not _apt.cut_off():
+            here = manager.unpacked()
+            gone = sorted(here & set(state["absent"]))
+            lacking = manager.missing(state["packages"])
+            if not lacking and not gone and not manager.cut_off():
                 return
             self.archives.check(state["archives"])
-            apt = _apt.Apt(LOCK_SECONDS)
-            apt.repair()
-            apt.exchange(self.archives.paths(state["archives"]), gone)
-            left = _apt.missing(state["packages"])
+            afresh = sorted(here.intersection(lacking)) if state.get("afresh") else []
+            manager.exchange(self.archives.paths(state["archives"]), gone, afresh, LOCK_SECONDS)
+            # What went with the packages and is the operator's.
+            self.write(state["files"])
+            left = manager.missing(state["packages"])
             if left:
-                raise StepFailed("apt-get ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
-            stayed = sorted(_apt.unpacked() & set(state["absent"]))
+                raise StepFailed("the package manager ended well, but these are not installed as asked: %s" % ", ".join(sorted(left)))
+            stayed = sorted(manager.unpacked() & set(state["absent"]))
             if stayed:
-                raise StepFailed("apt-get ended well, but these are still here: %s" % ", ".join(stayed))
+                raise StepFailed("the package manager ended well, but these are still here: %s" % ", ".join(stayed))
 
     def build(self, state: State) -> None:
         """See that each kernel that this host may run next has the module."""

@@ -5,7 +5,7 @@
 # PRIVATE to the gpu.fleet collection: this file may change or vanish in any release.
 # Use the modules of the collection, never this file, from outside of it.
 
-"""The driver transaction as a service of its own: dpkg outlives the connection, the controller and, in the next boot, the host's power.
+"""The driver transaction as a service of its own: dpkg or rpm outlives the connection, the controller and, in the next boot, the host's power.
 
 The service is there only while a transaction is unfinished. It is enabled, so that a boot, asked for or not, goes on with what the record says.
 """
@@ -20,8 +20,7 @@ import sys
 import typing as t
 import zipfile
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _kernel_driver, _record, _transaction
-from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
+from ansible_collections.gpu.fleet.plugins.module_utils import _kernel_driver, _managers, _record, _transaction
 from ansible_collections.gpu.fleet.plugins.module_utils._driver_steps import DriverSteps
 
 PACKAGE = "ansible_collections.gpu.fleet.plugins.module_utils"
@@ -29,7 +28,7 @@ UNIT = "gpu-fleet-driver.service"
 UNIT_PATH = "/etc/systemd/system/" + UNIT
 ENGINE = "engine.zip"
 ARCHIVES = "packages"
-# A step is let go on when the host is told to shut down: half a run of dpkg is worse than a late boot.
+# A step is let go on when the host is told to shut down: half a run of dpkg or rpm is worse than a late boot.
 UNIT_TEXT = """[Unit]
 Description=gpu.fleet: unfinished change of the GPU driver
 After=local-fs.target systemd-modules-load.service
@@ -111,8 +110,9 @@ def work(store: _record.Store) -> t.Dict[str, t.Any] | None:
         record = store.read()
         if record is None or record["status"] not in _transaction.UNFINISHED:
             return record
-        archives = Archives(os.path.join(store.folder, ARCHIVES))
-        steps = DriverSteps(archives)
+        manager = _managers.here()
+        archives = manager.archives(os.path.join(store.folder, ARCHIVES))
+        steps = DriverSteps(archives, manager)
         transaction = _transaction.Transaction(store, steps, record)
         signal.signal(signal.SIGTERM, lambda *_: setattr(transaction, "stopping", True))
         record = transaction.run()

@@ -70,10 +70,7 @@ def scan(system: System) -> dict[str, t.Any]:
     release = os_release(system.read("/etc/os-release") or system.read("/usr/lib/os-release") or "")
     if not release.get("ID"):
         system.problem("os-release names no distribution")
-    manager = None
-    for name, program in (("apt", "/usr/bin/apt-get"), ("dnf", "/usr/bin/dnf")):
-        if manager is None and system.exists(program):
-            manager = name
+    manager = package_manager(system)
     return {
         "name": system.read("/proc/sys/kernel/hostname", 256) or None,
         "distribution": release.get("ID"),
@@ -88,6 +85,11 @@ def scan(system: System) -> dict[str, t.Any]:
         "signature_verifier": verifier(system) if manager == "apt" else None,
         "init": "systemd" if system.exists("/run/systemd/system") else None,
     }
+
+
+def package_manager(system: System) -> str | None:
+    """C(apt) or C(dnf): whose the host is. apt comes first, as hosts of its own may have dnf beside it."""
+    return next((name for name, program in (("apt", "/usr/bin/apt-get"), ("dnf", "/usr/bin/dnf")) if system.exists(program)), None)
 
 
 def kernel(system: System) -> str | None:

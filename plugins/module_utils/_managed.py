@@ -230,6 +230,20 @@ def trusted_key_state(system: System, key: str, places: t.Iterable[str], lists: 
     return {"state": state, "files": list(found), "needed_by": needed, "spare": [] if needed else list(found)}
 
 
+def lock_state(system: System, name: str) -> dict[str, t.Any]:
+    """The lines of dnf's list that bind a package."""
+    from ansible_collections.gpu.fleet.plugins.module_utils import _locks
+
+    return _locks.lock_state(system, name)
+
+
+def stream_state(system: System, name: str) -> dict[str, t.Any]:
+    """The stream of a module that dnf has enabled."""
+    from ansible_collections.gpu.fleet.plugins.module_utils import _streams
+
+    return _streams.stream_state(system, name)
+
+
 def states(
     system: System,
     wanted: list[dict[str, str]],
@@ -275,4 +289,6 @@ READERS: t.Dict[str, t.Callable[[System, str], t.Optional[t.Dict[str, t.Any]]]] 
     "user": user_state,
     "python_environment": environment_state,
     "source": source_state,
+    "lock": lock_state,
+    "stream": stream_state,
 }

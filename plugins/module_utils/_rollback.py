@@ -11,7 +11,14 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _apt_back, _driver, _driver_prepare, _kernel_driver, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import (
+    _apt,
+    _driver,
+    _driver_prepare,
+    _kernel_driver,
+    _managers,
+    _transaction,
+)
 from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._record import Record
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
@@ -40,13 +47,13 @@ def check(record: Record | None) -> Record:
     return record
 
 
-def states(record: Record, archives: Archives, system: System) -> t.Tuple[State, State]:
+def states(record: Record, archives: Archives, system: System, manager: _managers.AptManager = _managers.APT) -> t.Tuple[State, State]:
     """The states C(wanted) and C(before) of the way back; raises Refused where the host is not as the change has left it, or files are lacking."""
     left, former = record["wanted"], record["before"]
     version, flavour = _driver_prepare.present(system)
     if version != left["version"]:
         raise Refused("the host has driver %s, and the last change brought %s: where that leads back to is not known" % (version, left["version"]))
-    moved = _apt.missing(left["packages"])
+    moved = manager.missing(left["packages"])
     if moved:
         raise Refused("packages have changed since driver %s was installed: %s" % (version, ", ".join(sorted(moved))))
     lacking = ["%s %s" % item for item in sorted(former["packages"].items()) if archives.find(*item) is None]
@@ -54,16 +61,18 @@ def states(record: Record, archives: Archives, system: System) -> t.Tuple[State,
         raise Refused("%s is not in %s" % (", ".join(lacking), archives.folder))
     try:
         archives.check(former["archives"])
-        _apt_back.see(archives, former, _apt.Apt(LOCK_SECONDS))
+        manager.see_back(archives, former, LOCK_SECONDS)
     except _apt.Failed as error:
         raise Refused(str(error)) from error
     _driver_prepare.room(archives.folder, former)
     # The host may run another kernel by now than it did then.
     kernels = {**former["kernels"], _kernel_driver.running(system): False}
     modules = _driver.module_files(system)
-    wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system)}
+    # Whoever goes back wants to stay there, also where nothing had locked the former driver.
+    locks = former.get("locks") or manager.exact(former["packages"])
+    wanted = {**former, "kernels": kernels, "gpus": _driver_prepare.countable(system), "locks": locks}
     before = {
-        **left, "flavour": flavour, "kernels": {kernel: kernel not in modules for kernel in kernels},
+        **left, "flavour": flavour, "locks": manager.locks(), "kernels": {kernel: kernel not in modules for kernel in kernels},
         "files": {path: _driver_prepare.content(path) for path in former["files"]}, "gpus": None,
     }  # fmt: skip
     return wanted, before

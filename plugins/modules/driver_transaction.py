@@ -11,8 +11,9 @@ short_description: Change the GPU driver as a whole, or give the host back as it
 version_added: 0.1.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
-  - Installs a driver in place of the one that is there, or of none. Stops what uses it, takes it out, changes its packages in one transaction of apt,
-    sees that a module was built for each kernel, loads it, runs the services again, gives the GPUs their settings back, and looks at the result.
+  - Installs a driver in place of the one that is there, or of none. Stops what uses it, takes it out, changes its packages in one transaction of apt
+    or dnf, sees that a module was built for each kernel, loads it, runs the services again, gives the GPUs their settings back, and looks at the
+    result.
   - A step that fails turns the transaction around. The former driver comes back from package files that are on the host before anything changes.
   - Runs as a service of the host. It goes on when the connection or the controller is lost, and in the next boot when power is.
   - Waits for, or finishes, a transaction that it finds unfinished.
@@ -62,10 +63,22 @@ options:
     type: list
     elements: str
     default: []
+  afresh:
+    description:
+      - Whether the packages come from another supplier than the present ones, which then go with their settings before any of them is unpacked.
+      - Settings that somebody has changed come back with the way back.
+    type: bool
+    default: false
   files:
     description:
       - Files that belong to the version, such as its pins, by path. They change with the packages, and back with them.
       - An empty text is no file.
+    type: dict
+    default: {}
+  locks:
+    description:
+      - Lines of dnf's list of locked versions by package. They change with the packages, and back with them. What others have locked of these
+        packages is put aside meanwhile.
     type: dict
     default: {}
   kernels:
@@ -101,14 +114,14 @@ options:
     choices: [required, optional]
     default: required
   repository:
-    description: The source that the packages come from, as the plan describes it. It is used in check mode only.
+    description: The source that the packages come from, as the plan describes it. Where apt is, it is used in check mode only.
     type: dict
   wait:
     description: Seconds to wait for the end. The transaction goes on when they are over, and the module fails.
     type: int
     default: 3600
   lock_timeout:
-    description: Seconds to wait for another run of apt or dpkg before anything has changed.
+    description: Seconds to wait for another run of the package manager before anything has changed.
     type: int
     default: 120
 """
@@ -152,17 +165,16 @@ import typing as t
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils import (
     _apt,
-    _apt_private,
     _driver_prepare,
     _driver_steps,
     _engine,
     _kernel_driver,
+    _managers,
     _packages,
     _record,
     _rollback,
     _transaction,
 )
-from ansible_collections.gpu.fleet.plugins.module_utils._archives import Archives
 from ansible_collections.gpu.fleet.plugins.module_utils._system import System
 
 # In the record, but for the service alone.
@@ -180,8 +192,9 @@ class DriverTransaction:
         self.params = params
         self.check_mode = check_mode
         self.store = store
-        self.archives = Archives(os.path.join(store.folder, _engine.ARCHIVES))
-        self.steps = _driver_steps.DriverSteps(self.archives)
+        self.manager = _managers.here()
+        self.archives = self.manager.archives(os.path.join(store.folder, _engine.ARCHIVES))
+        self.steps = _driver_steps.DriverSteps(self.archives, self.manager)
         self.until = time.monotonic() + params["wait"]
 
     def unfinished(self) -> dict[str, t.Any] | None:
@@ -199,7 +212,10 @@ class DriverTransaction:
             "packages": packages,
             "may_remove": params["may_remove"],
             "absent": params["absent"],
+            "afresh": params["afresh"],
             "files": {path: text or None for path, text in params["files"].items()},
+            "locks": {name: str(line) for name, line in params["locks"].items()},
+            "repository": params["repository"],
             "kernels": sorted({*params["kernels"], _kernel_driver.running(system)}),
             "mode": "reload" if params["reload"] or not params["reboot"] else "reboot",
             "may_reboot": params["reboot"],
@@ -210,13 +226,9 @@ class DriverTransaction:
 
     def foresee(self, request: dict[str, t.Any]) -> list[dict[str, t.Any]]:
         """What the transaction would do with packages; changes nothing, and needs no repository that is set up."""
-        if not _apt.missing(request["packages"]):
+        if not self.manager.missing(request["packages"]):
             return []
-        with _apt_private.PrivateApt(self.params["repository"], self.params["lock_timeout"]) as apt:
-            apt.update()
-            changes = apt.simulate(request["packages"], request["may_remove"], request["absent"])
-        _apt.judge(changes, request["packages"], request["may_remove"])
-        return changes
+        return self.manager.foresee(request, self.params["repository"], self.params["lock_timeout"])
 
     def begin(self) -> dict[str, t.Any]:
         """Prepare a transaction and let the service make it."""
@@ -225,7 +237,7 @@ class DriverTransaction:
             return {}
         with self.store.alone():
             self.store.reserve()
-            wanted, before = _driver_prepare.prepare(request, self.archives, self.params["lock_timeout"], lost)
+            wanted, before = _driver_prepare.prepare(request, self.archives, self.params["lock_timeout"], self.manager, lost)
             services = _driver_prepare.running_units(self.params["services"])
             if lost:
                 services = [unit for unit in self.params["services"] if unit in {*services, *lost["services"]}]
@@ -260,7 +272,7 @@ class DriverTransaction:
             return self.finish()
         record = _rollback.check(self.store.read())
         with self.store.alone():
-            wanted, before = _rollback.states(record, self.archives, System("/", 60.0))
+            wanted, before = _rollback.states(record, self.archives, System("/", 60.0), self.manager)
             if self.check_mode:
                 return _transaction.new("", self.request(), wanted, before, [])
             services = _driver_prepare.running_units(self.params["services"])
@@ -277,10 +289,12 @@ class DriverTransaction:
         version, flavour = _driver_prepare.present(System("/", 60.0))
         if version != request["version"] or flavour not in (None, request["flavour"]) or self.steps.stale(request):
             return False
-        settled = all(_driver_prepare.content(path) == text for path, text in request["files"].items())
+        # dnf ends its own files with an empty line.
+        settled = all((_driver_prepare.content(path) or "").rstrip() == (text or "").rstrip() for path, text in request["files"].items())
+        settled = settled and self.manager.locks() == request["locks"]
         # Packages for a kernel end well also where its module was not built.
         settled = settled and all(_kernel_driver.built(System("/", 60.0), kernel) == request["version"] for kernel in request["kernels"])
-        return settled and not _apt.missing(request["packages"]) and not _apt.cut_off()
+        return settled and not self.manager.missing(request["packages"]) and not self.manager.cut_off()
 
     def finish(self) -> dict[str, t.Any]:
         """Let the service go on, and wait until it ends or waits itself."""
@@ -371,7 +385,9 @@ def main() -> None:
             "unless_present": {"type": "dict", "default": {}},
             "may_remove": {"type": "list", "elements": "str", "default": []},
             "absent": {"type": "list", "elements": "str", "default": []},
+            "afresh": {"type": "bool", "default": False},
             "files": {"type": "dict", "default": {}},
+            "locks": {"type": "dict", "default": {}},
             "kernels": {"type": "list", "elements": "str", "default": []},
             "services": {"type": "list", "elements": "str", "default": []},
             "settings": {"type": "list", "elements": "list", "default": []},

@@ -131,8 +131,8 @@ def main() -> None:
                         "type": "str",
                         "required": True,
                         "choices": [
-                            "directory", "file", "hold", "keyring", "module", "package", "python_environment", "source", "trusted_key",
-                            "unit", "user",
+                            "directory", "file", "hold", "keyring", "lock", "module", "package", "python_environment", "source", "stream",
+                            "trusted_key", "unit", "user",
                         ],
                     },
                     "id": {"type": "str", "required": True},

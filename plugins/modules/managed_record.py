@@ -72,9 +72,10 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _items, _managed_list
+from ansible_collections.gpu.fleet.plugins.module_utils import _items, _lock_list, _locks, _managed_list, _managers, _streams
 
 PATHS = ("file", "keyring")
+Installed = t.Mapping[str, t.Tuple[str, bool]]
 
 
 def unit_state(module: AnsibleModule, name: str) -> dict[str, bool]:
@@ -84,7 +85,7 @@ def unit_state(module: AnsibleModule, name: str) -> dict[str, bool]:
     return {"loaded": properties.get("LoadState") == "loaded", "enabled": properties.get("UnitFileState") in ("enabled", "enabled-runtime")}
 
 
-def before(module: AnsibleModule, item: dict[str, t.Any], packages: dict[str, _apt.Selection]) -> dict[str, t.Any] | None:
+def before(module: AnsibleModule, item: dict[str, t.Any], packages: Installed) -> dict[str, t.Any] | None:
     """The present state of a thing, as far as it can be brought back."""
     kind, name = item["kind"], item["id"]
     if kind in PATHS:
@@ -92,9 +93,13 @@ def before(module: AnsibleModule, item: dict[str, t.Any], packages: dict[str, _a
     if kind == "unit":
         return unit_state(module, name)
     if kind == "hold":
-        return {"held": name in packages and packages[name].held}
+        return {"held": name in packages and packages[name][1]}
     if kind == "package":
-        return {"version": packages[name].version if name in packages else None}
+        return {"version": packages[name][0] if name in packages else None}
+    if kind == "lock":
+        return {"lines": _locks.active(_lock_list.read()).get(name, [])}
+    if kind == "stream":
+        return _managed_list.state_of(_streams.PATH % name)
     return None
 
 
@@ -102,7 +107,7 @@ def run(module: AnsibleModule) -> list[str]:
     """Put what is new on the list; returns what that is."""
     record = _managed_list.Record.load()
     items = [item for item in module.params["items"] if not record.knows(item["kind"], item["id"])]
-    packages = _apt.selections() if items else {}
+    packages = _managers.here().selections() if items else {}
     for item in items:
         record.note(item["kind"], item["id"], item["role"], before(module, item, packages))
     if items and not module.check_mode:
@@ -117,7 +122,7 @@ def main() -> None:
     made = [] if os.path.isdir(folder) else [folder]
     try:
         added = run(module)
-    except (_managed_list.Damaged, OSError) as error:
+    except (_managed_list.Damaged, _managers.Failed, OSError) as error:
         module.fail_json(msg=str(error))
     diff = {"before_header": _managed_list.PATH, "after_header": _managed_list.PATH, "before": "", "after": "".join(name + "\n" for name in added)}
     module.exit_json(changed=bool(added), added=added, changes=made if added else [], diff=diff)

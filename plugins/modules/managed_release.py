@@ -11,7 +11,8 @@ short_description: Undo what this collection keeps on a host
 version_added: 0.1.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
-  - Reads the host's own list, C(/var/lib/gpu_fleet/managed.json), and makes each file, hold and unit on it what it was before; then the list goes.
+  - Reads the host's own list, C(/var/lib/gpu_fleet/managed.json), and makes each file, hold, lock, stream and unit on it what it was
+    before; then the list goes.
   - Sources and keys that were put aside come back.
   - Packages, the kernel module, environments and accounts stay. So does a hold that somebody else had set, and a file that somebody else has
     written since.
@@ -55,7 +56,7 @@ import os
 import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _aside, _managed_list, _record, _transaction
+from ansible_collections.gpu.fleet.plugins.module_utils import _apt, _aside, _lock_list, _locks, _managed_list, _record, _streams, _transaction
 
 # In the first line of every file that a plan writes.
 MARK = b"Managed by gpu.fleet"
@@ -123,6 +124,24 @@ class Release:
         if held and not self.module.check_mode:
             _apt.select(dict.fromkeys(held, False), self.module.params["lock_timeout"])
 
+    def streams(self) -> None:
+        """Let modules have the stream that they had."""
+        for item in self.record.items:
+            path = _streams.PATH % item["id"]
+            if item["kind"] != "stream":
+                continue
+            now = _managed_list.state_of(path)
+            if now != item["before"] and now["state"] != "absent" and self.change("stream:" + item["id"], shown(now), shown(item["before"])):
+                _managed_list.restore(path, item["before"])
+
+    def locks(self) -> None:
+        """Take our locks out of dnf's list, and bring back what they had replaced."""
+        before = {item["id"]: (item["before"] or {}).get("lines", []) for item in self.record.items if item["kind"] == "lock"}
+        text = _lock_list.read() if before else ""
+        wanted = _locks.released(text, before)
+        if wanted != text and self.change("locks:" + _locks.PATH, text, wanted):
+            _lock_list.write(wanted)
+
     def run(self) -> None:
         """Undo everything; what keeps packages from moving goes last, and the list after it."""
         self.units()
@@ -131,7 +150,9 @@ class Release:
             if item["kind"] in ("file", "keyring"):
                 self.file(item)
         self.aside()
+        self.streams()
         self.holds()
+        self.locks()
         if (self.record.items or self.record.aside) and self.change("list:" + _managed_list.PATH, "", ""):
             self.record.remove()
 

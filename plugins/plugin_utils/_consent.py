@@ -15,7 +15,7 @@ VARIABLE = "gpu_stack_disruption"
 # What a holder belongs to, in the words of whoever runs it.
 WORDS = {"slurm": "Slurm job", "pod": "pod", "container": "container"}
 # Changes of these no running job can see.
-UNSEEN = ("directory", "file", "hold", "initramfs", "keyring", "source", "trusted_key")
+UNSEEN = ("directory", "file", "hold", "initramfs", "keyring", "lock", "source", "stream", "trusted_key")
 RELOAD_SECONDS = 30
 REBOOT_SECONDS = 600
 

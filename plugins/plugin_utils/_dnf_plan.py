@@ -9,23 +9,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils._refusal import Refusal
+Item = dict[str, Any]
 
 REPOSITORY = "/etc/yum.repos.d/gpu-fleet-nvidia.repo"
 KEYRING = "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpu-fleet-nvidia"
-LOCKS = "/etc/dnf/plugins/versionlock.list"
 MODULE = "nvidia-driver"
 STREAM = f"/etc/dnf/modules.d/{MODULE}.module"
 # Lower counts first; 99 is that of a repository that says nothing.
 PRIORITY = 50
-LOCKS_HEADER = "# gpu.fleet keeps the locks of the packages that it manages, and all others as they are.\n"
 VENDOR = "https://developer.download.nvidia.com"
 FOLDER = "/compute/cuda/repos/"
-# What follows a package's name in a lock: epoch, version, and release with or without an architecture.
-EVR = re.compile(r"-(?:\d+:)?[^-]+-[^-]+$")
 
 
 def repository(
@@ -60,26 +55,15 @@ def stream(platform: dict[str, Any], wanted: dict[str, Any]) -> str | None:
     return f"{MODULE}:{streams[wanted['flavour']].format(branch=wanted['branch'])}" if streams else None
 
 
-def stream_state(name: str) -> str:
-    """Return what dnf itself writes when a stream is enabled and nothing is installed by profile; it may write the same again at any time."""
+def stream_item(role: str, name: str) -> Item:
+    """Return that a stream is enabled; the content is what dnf itself writes when nothing is installed by profile."""
     module, _colon, chosen = name.partition(":")
-    return f"[{module}]\nname={module}\nstream={chosen}\nprofiles=\nstate=enabled\n"
+    content = f"[{module}]\nname={module}\nstream={chosen}\nprofiles=\nstate=enabled\n"
+    return {"role": role, "kind": "stream", "id": module, "desired": {"stream": chosen, "content": content}}
 
 
-def present(observed: dict[str, Any]) -> list[str]:
-    """Return the locks that a host has; raises Refusal where they are unknown, as the file that holds ours may hold others."""
-    found = (observed.get("updates") or {}).get("versionlock")
-    if found is None:
-        raise Refusal(
-            "driver.locks_unknown", f"{LOCKS} could not be observed, and it may hold locks that are somebody else's",
-            seen=None, variable="nvidia_driver_source", nearest="preinstalled",
-        )  # fmt: skip
-    return list(found)
-
-
-def locks(packages: dict[str, str], present: list[str], ours: set[str]) -> str:
-    """Return all locks: the present ones of packages that are not `ours`, and one for each of `packages` (name -> [epoch:]version-release)."""
-    others = [line for line in present if EVR.sub("", line.removeprefix("!")) not in ours | set(packages)]
+def locks(role: str, packages: dict[str, str]) -> list[Item]:
+    """Return that each of `packages` (name -> [epoch:]version-release) is locked to its version, and to no other."""
     # Without its epoch a lock binds nothing.
-    exact = [f"{name}-{version if ':' in version else f'0:{version}'}.*" for name, version in sorted(packages.items())]
-    return LOCKS_HEADER + "".join(f"{line}\n" for line in [*others, *exact])
+    exact = {name: f"{name}-{version if ':' in version else f'0:{version}'}.*" for name, version in sorted(packages.items())}
+    return [{"role": role, "kind": "lock", "id": name, "desired": {"lines": [line]}} for name, line in exact.items()]

@@ -22,8 +22,6 @@ SERVICES = (
 )  # fmt: skip
 # A change that is under way or was cut off, one that waits for a boot, and one whose way back failed.
 UNFINISHED = ("running", "waiting_for_reboot", "needs_attention")
-# Files that belong to the versions: they change in the same step, and go back with them.
-WITH_PACKAGES = (_managed_plan.PIN, _dnf_plan.LOCKS, _dnf_plan.STREAM)
 # Stands for it among what differs from the plan.
 UNFINISHED_ID = "transaction:driver"
 # Before a command, as in a unit of systemd: it may fail.
@@ -37,9 +35,9 @@ def plan(
     observed: dict[str, Any],
     foreseen: dict[str, Any],
     managed: list[dict[str, Any]],
-    leaving: list[str],
+    leaving: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return what driver_transaction is told beside the driver and its packages; `leaving` are packages that go with the change."""
+    """Return what driver_transaction is told beside the driver and its packages; `leaving` is how the present ones go: {absent, afresh}."""
     driver = observed.get("driver") or {}
     kernel = (observed.get("host") or {}).get("kernel")
     kernels = sorted({str(name) for name in (kernel, (driver.get("next_boot") or {}).get("kernel")) if name})
@@ -47,15 +45,25 @@ def plan(
     return {
         "kernels": kernels,
         "headers": {platform["kernel_headers"].replace("{kernel}", name): f"/lib/modules/{name}/build" for name in kernels},
-        "files": {item["id"]: item["desired"]["content"] for item in managed if item["id"] in WITH_PACKAGES},
+        **_with_packages(managed),
         "services": list(SERVICES),
         "settings": settings(observed) if lost else [],
         "may_remove": sorted(package["name"] for package in driver.get("packages") or []),
-        "absent": leaving,
+        **leaving,
         "reload": foreseen["reload"],
         # A module that nobody holds and that cannot be taken out all the same goes with a boot; who agreed to the one agreed to the other.
         "reboot": foreseen["reboot"] or (foreseen["reload"] and asked["disruption"] == "idle"),
         "way_back": "required" if len(set(parts(driver, kernel).values())) == 1 else "optional",
+    }
+
+
+def _with_packages(managed: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return what belongs to the versions: it changes in the same step as the packages, and goes back with them."""
+    desired = {(item["kind"], item["id"]): item["desired"] for item in managed if item["role"] == "nvidia_driver"}
+    files = {_managed_plan.PIN: ("file", _managed_plan.PIN), _dnf_plan.STREAM: ("stream", _dnf_plan.MODULE)}
+    return {
+        "files": {path: desired[key]["content"] for path, key in files.items() if key in desired},
+        "locks": {name: state["lines"][0] for (kind, name), state in desired.items() if kind == "lock"},
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_flavour, _driver_owner, _driver_plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _driver_flavour, _driver_owner, _driver_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_rules import has_signed_module
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpus import Gpu, flavours_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._managed_plan import PIN
@@ -55,7 +55,7 @@ def plan(
         handed = len(observed.get("gpus") or [])
         component["reasons"] = [f"{handed} GPUs are handed to virtual machines" if handed else "no NVIDIA GPU on the PCI bus", *others]
         return None, component
-    pinned = ((observed.get("managed") or {}).get(f"file:{PIN}") or {}).get("state") == "file"
+    pinned = any(((observed.get("managed") or {}).get(f"file:{path}") or {}).get("state") == "file" for path in (PIN, _dnf_plan.REPOSITORY))
     source = _driver_owner.source_of(asked, owner, pinned)
     reason = _driver_owner.left_alone(asked, source, _owners(observed, owner, fabrics), driver, present, pinned)
     if reason is None and not asked["driver"]:

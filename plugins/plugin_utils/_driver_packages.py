@@ -42,18 +42,32 @@ def packages(catalog: dict[str, Any], platform: dict[str, Any], wanted: dict[str
     return {**found, **companions(catalog, platform, wanted, fabrics), **dict.fromkeys(others, "")}
 
 
-def leaving(catalog: dict[str, Any], observed: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str]) -> list[str]:
-    """Return what of the present driver has no place beside the wanted one, though no dependency may say so.
+def leaving(
+    catalog: dict[str, Any], platform: dict[str, Any], observed: dict[str, Any], wanted: dict[str, Any], packages: dict[str, str]
+) -> dict[str, Any]:
+    """Return what of the present driver has no place beside the wanted one, though no dependency may say so: {absent, afresh}.
 
-    Of another supplier that is all that has a version of a driver. Of the same one it is what has another branch in its name, as apt sees no more in
-    it than a package that happens to be there.
+    Of another supplier that is all that has a version of a driver, and for apt the settings of those that come in other packages of the same names.
+    Of the same one it is what has another branch in its name, as apt sees no more in it than a package that happens to be there; and where names have
+    none, what is a part of the driver in other branches than the wanted one.
     """
-    driver = observed.get("driver") or {}
-    others = [entry for entry in driver.get("packages") or [] if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
-    if driver.get("owner") not in ("absent", wanted["source"]):
-        return sorted(entry["name"] for entry in others)
+    there = (observed.get("driver") or {}).get("packages") or []
+    others = [entry for entry in there if entry["name"] not in packages and DRIVER_NUMBER.fullmatch(_upstream(entry["version"]))]
+    by_dnf = platform["package_manager"] == "dnf"
+    if of_another(observed, wanted):
+        return {"absent": sorted(entry["name"] for entry in others), "afresh": not by_dnf}
+    if by_dnf:
+        parts = {name for rule in catalog["driver_packages"][platform["family"]] for field in PACKAGES for name in _listed(rule.get(field))}
+        gone = [entry["name"] for entry in others if entry["name"] in parts and _upstream(entry["version"]) != wanted["version"]]
+        return {"absent": sorted(gone), "afresh": False}
     known = every_package(catalog, "auto")
-    return sorted(entry["name"] for entry in others if entry["name"] in known and _other_branch(entry["name"], wanted["branch"]))
+    gone = [entry["name"] for entry in others if entry["name"] in known and _other_branch(entry["name"], wanted["branch"])]
+    return {"absent": sorted(gone), "afresh": False}
+
+
+def of_another(observed: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Tell whether the present driver is of another supplier than the wanted one; that of an image is one of the two, set up by others."""
+    return {(observed.get("driver") or {}).get("owner"), wanted["source"]} == {"distro", "nvidia"}
 
 
 def _other_branch(name: str, number: int) -> bool:

@@ -90,13 +90,10 @@ def _for_apt(role: str, catalog: dict[str, Any], packages: dict[str, str], closu
     return items + _apt_plan.holds(role, closure)
 
 
-def _for_dnf(role: str, catalog: dict[str, Any], packages: dict[str, str], source: dict[str, Any] | None, observed: dict[str, Any]) -> list[Item]:
+def _for_dnf(role: str, packages: dict[str, str], source: dict[str, Any] | None) -> list[Item]:
     """Return what dnf is told of the driver beside where its packages are; its locks bind automatic upgrades too."""
-    items: list[Item] = []
-    if source and source.get("stream"):
-        items.append(file(role, _dnf_plan.STREAM, _dnf_plan.stream_state(source["stream"])))
-    locks = _dnf_plan.locks(packages, _dnf_plan.present(observed), _driver_packages.every_package(catalog, "auto"))
-    return [*items, file(role, _dnf_plan.LOCKS, locks)]
+    stream = [_dnf_plan.stream_item(role, source["stream"])] if source and source.get("stream") else []
+    return [*stream, *_dnf_plan.locks(role, packages)]
 
 
 def driver(
@@ -107,7 +104,6 @@ def driver(
     closure: list[str],
     source: dict[str, Any] | None,
     fabric_manager: bool,
-    observed: dict[str, Any],
 ) -> list[Item]:
     """Return the driver: where it comes from, its packages and what keeps them, the loaded module, and its services."""
     role = "nvidia_driver"
@@ -118,7 +114,7 @@ def driver(
         items.append({"role": role, "kind": "keyring", "id": source["key_path"], "desired": key})
         items.append(file(role, source["path"], source["content"]))
     by_dnf = platform["package_manager"] == "dnf"
-    items += _for_dnf(role, catalog, exact, source, observed) if by_dnf else _for_apt(role, catalog, exact, closure, source)
+    items += _for_dnf(role, exact, source) if by_dnf else _for_apt(role, catalog, exact, closure, source)
     items.append(file(role, NOUVEAU, HEADER + "blacklist nouveau\noptions nouveau modeset=0\n"))
     items += [{"role": role, "kind": "package", "id": name, "desired": {"version": version}} for name, version in sorted(exact.items())]
     items.append({"role": role, "kind": "module", "id": MODULE, "desired": {"version": wanted["version"]}})
@@ -144,13 +140,13 @@ def every_id(catalog: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, s
     ids = [("directory", STATE_FOLDER), ("user", asked["baseline"]["service_user"]), ("keyring", _apt_plan.KEYRING), ("module", MODULE)]
     ids += [("file", path) for path in (LIMITS, MANAGER_LIMITS, USER_LIMITS, LOGIND, NOUVEAU, NCCL)]
     ids += [("file", path) for path in (_apt_plan.SOURCES, _apt_plan.PROXY, PIN, _apt_plan.FENCE)]
-    ids += [("keyring", _dnf_plan.KEYRING), *(("file", path) for path in (_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS))]
+    ids += [("keyring", _dnf_plan.KEYRING), ("file", _dnf_plan.REPOSITORY), ("stream", _dnf_plan.MODULE)]
     ids += [("source", name) for name in _apt_plan.places(asked["mirror"])]
     ids += [("trusted_key", key) for key in _apt_plan.keys(catalog, asked["mirror_key_fingerprint"])]
     ids += [("unit", unit) for unit in (PERSISTENCE_UNIT, FABRIC_UNIT)]
     ids += [("python_environment", asked["pytorch_prefix"])]
     names = sorted(_driver_packages.every_package(catalog, asked["driver"]))
-    ids += [(kind, name) for kind in ("package", "hold") for name in names]
+    ids += [(kind, name) for kind in ("package", "hold", "lock") for name in names]
     return [{"kind": kind, "id": name} for kind, name in ids]
 
 

@@ -106,7 +106,7 @@ def _plan(
     managed = _managed_plan.baseline(asked["baseline"])
     if wanted:
         fabric_manager = any("fabric_manager" in fabric["companions"] for fabric in fabrics)
-        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager, observed)
+        managed += _managed_plan.driver(catalog, platform, wanted, packages, closure, source, fabric_manager)
     if torch:
         managed += _managed_plan.pytorch(torch, asked["pytorch_prefix"])
     managed += _managed_plan.nccl(variables)
@@ -123,7 +123,7 @@ def _plan(
     driver["reasons"] += _driver_change.told(observed, bool(wanted and not changed))
     units = [item["id"] for item in managed if item["role"] == "nvidia_driver" and item["kind"] == "unit"]
     foreseen = _consent.consequences(observed, wanted, changed, [*units, *_driver_change.services_at_work(observed)])
-    leaving = _driver_packages.leaving(catalog, observed, wanted, packages) if wanted and platform["package_manager"] == "apt" else []
+    leaving = _driver_packages.leaving(catalog, platform, observed, wanted, packages) if wanted else {}
     change = _driver_change.plan(asked, platform, observed, foreseen, managed, leaving) if wanted else None
     pending = _pending(asked, wanted, driver["present"], torch, foreseen, differs, _driver_change.told(observed, False))
     held_back = {item["role"] for item in pending}

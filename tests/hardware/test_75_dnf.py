@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _dnf_plan, _resolve
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _resolve
 from fixtures.stack import TODAY, catalog
 from hardware.hosts import Node
 from integration import harness
@@ -25,6 +25,7 @@ OLD, NEW = "580.159.04", "580.178.04"
 STREAM = "nvidia-driver:580-open"
 SITE = "http://vendor.lab/compute/cuda/repos/rhel9/x86_64/"
 KEY = "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpu-fleet-nvidia"
+LOCKS = "/etc/dnf/plugins/versionlock.list"
 REPO = "/etc/yum.repos.d/gpu-fleet-nvidia.repo"
 STREAM_FILE = "/etc/dnf/modules.d/nvidia-driver.module"
 CONTENT = f"[gpu-fleet-nvidia]\nname=NVIDIA\nbaseurl={SITE}\nenabled=1\ngpgcheck=1\nrepo_gpgcheck=1\ngpgkey=file://{KEY}\n"
@@ -42,7 +43,10 @@ PLAYBOOK = """
     - name: Run it
       gpu.fleet.MODULE: "{{ given }}"
 """
-ACTIONS = {"packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts", "files": "managed_files", "key": "repository_key"}
+ACTIONS = {
+    "packages": "dnf_packages", "repository": "dnf_repository_info", "facts": "gpu_facts", "locks": "dnf_locks", "files": "managed_files",
+    "key": "repository_key",
+}  # fmt: skip
 AUTOMATIC = "import sys\nfrom dnf.automatic.main import main\nsys.exit(main(['/etc/dnf/automatic.conf', '--installupdates']))\n"
 TRACES = "find /etc /var/cache/dnf /var/lib/dnf /var/lib/rpm /var/log /tmp ! -path '/var/log/journal*' -type f -printf '%p %s %T@\\n' | sort"
 HOLD = """
@@ -163,7 +167,8 @@ def test_failure_05_exactly_the_wanted_version_comes_and_no_newer_kernel(host: H
     kernels = host.node("rpm", "-q", "kernel-core")
     given: dict[str, Any] = {"unless_present": {f"kernel-devel-{kernel}": f"/lib/modules/{kernel}/build"}}
     found = host.packages(OLD, (*USER_SPACE, "kmod-nvidia-open-dkms"), **given)
-    assert names(found, "install")["kmod-nvidia-open-dkms"] == f"3:{OLD}-1.el9" and names(found, "install")["kernel-devel"]
+    brought = names(found, "install")
+    assert brought["kmod-nvidia-open-dkms"] == f"3:{OLD}-1.el9" and brought[f"kernel-devel-{kernel.removesuffix('.x86_64')}"]
     assert {host.version(name) for name in USER_SPACE} == {f"3:{OLD}-1.el9"}
     assert host.node("rpm", "-q", "kernel-core") == kernels
     assert host.node("modinfo", "-F", "version", "-k", kernel, "nvidia").strip() == OLD
@@ -262,9 +267,8 @@ def test_another_run_of_dnf_is_waited_for_but_not_for_ever(host: Host) -> None:
 
 
 def planned(host: Host) -> dict[str, Any]:
-    """Return what the resolver plans for the host as it is, as if the platform were managed already."""
+    """Return what the resolver plans for the host as it is."""
     known = catalog()
-    known["platforms"]["rhel9"].pop("unmanaged", None)
     request = {"driver": "580", "mirror": "http://vendor.lab", "mirror_key_fingerprint": host.fingerprint}
     ids = _resolve.managed_ids(known, request)
     facts = host.run("facts", managed=ids)["ansible_facts"]["gpu_fleet"]
@@ -273,12 +277,14 @@ def planned(host: Host) -> dict[str, Any]:
 
 def test_a_plans_locks_hold_the_driver_whoever_upgrades(host: Host) -> None:
     host.node("rm", "-f", STREAM_FILE, REPO, KEY)
-    host.node.lab.run(host.node.name, f"cat >{_dnf_plan.LOCKS}", "# somebody's\nhtop-0:3.2-1.el9.*\n")
+    host.node.lab.run(host.node.name, f"cat >{LOCKS}", "# somebody's\nhtop-0:3.2-1.el9.*\n")
     made = planned(host)
     assert "refusal" not in made, made
     source = made["repositories"][0]
     host.run("key", url=source["key_url"], fingerprint=source["fingerprint"], dest=source["key_path"])
     assert host.run("files", items=[item for item in made["managed"] if item["role"] == "nvidia_driver"])["changed"] is True
+    assert host.run("locks", items=made["managed"])["changed"] is True
+    assert host.run("locks", items=made["managed"])["changed"] is False
     host.run("packages", packages=made["packages"]["nvidia_driver"], repository=source)
     left = [name for name in planned(host)["differs"]["nvidia_driver"] if not name.startswith(("module:", "unit:"))]
     assert left == []

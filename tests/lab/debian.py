@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Lets Debian's own NVIDIA packages live on a host of the lab: all of them are the archive's, but for what no host without a GPU can run.
 
-The programs that speak to a GPU are the lab's, where dpkg then puts Debian's beside them. The module is built by the real dkms from the archive's source,
-which takes minutes; `short_build` has it build the few lines of the lab's own instead, by dkms' own way of overriding what a package says.
+The programs that speak to a GPU are the lab's, where dpkg then puts Debian's beside them. The module is built by the real dkms from the archive's
+source, which takes minutes; `short_build` has it build the few lines of the lab's own instead, by dkms' own way of overriding what a package says.
 """
 
 from __future__ import annotations

@@ -157,7 +157,8 @@ def kernel(evr: str) -> list[Rpm]:
 def development(evr: str, headers: Path) -> list[Rpm]:
     """Return what modules for a kernel are built with, made of Debian's headers."""
     release, exact = f"{evr}.x86_64", f"(= {evr})"
-    devel = Rpm("kernel-devel", evr, "x86_64", "Development package for building kernel modules", tree(headers, release))
+    multiple = {"provides": ["installonlypkg(kernel)"]}
+    devel = Rpm("kernel-devel", evr, "x86_64", "Development package for building kernel modules", tree(headers, release), multiple)
     matched = {"requires": [f"kernel-devel {exact}", f"kernel-core {exact}"]}
     return [devel, Rpm("kernel-devel-matched", evr, "x86_64", "Kernel and its headers", [], matched), stand_in("kernel-headers", {}, evr)]
 

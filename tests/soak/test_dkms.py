@@ -1,53 +1,96 @@
 # Copyright (c) 2026 gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The distribution's own NVIDIA packages, with the real build of the real kernel module by dkms (ten minutes of compiling)."""
+"""The distribution's own NVIDIA packages, with the real build of the real kernel module by dkms (ten minutes of compiling for each).
+
+No GPU is there to load it for: programs that speak to one, and the loading, are the lab's. Everything before that is Debian's.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from integration.harness import observation, plan, play
+from integration.harness import Outcome, observation, plan, play
+from lab import debian
 from lab.client import HostSpec, Lab
 from own_lab import own_lab
 
-BRANCH = "535"
-# What talks to the GPU itself finds none here. The lab's programs stand where Debian's would, which dpkg then puts beside them.
-DIVERT = """
-set -e
-for path in /usr/bin/nvidia-persistenced /usr/bin/nvidia-modprobe /usr/lib/nvidia/current/nvidia-smi; do
-    mkdir -p "$(dirname "$path")"
-    dpkg-divert --quiet --local --no-rename --divert "$path.debian" --add "$path"
-    ln -s "/usr/local/lib/lab/$(basename "$path")" "$path"
-done
-"""
+# What was released, and its security update.
+FIRST, SECURITY = "535.261.03", "535.309.01"
+VENDOR, TRIXIE = "580.178.04", "550.163.01"
+OPTIONS = "--tags node_baseline,nvidia_driver"
+
+
+def site(lab: Lab, version: str, source: str = "distro", **more: Any) -> tuple[Outcome, float]:
+    """Run the main job as far as it is about the driver; returns what came of it, and the seconds that it took."""
+    began = time.monotonic()
+    asked = {"gpu_stack_driver": version, "nvidia_driver_source": source, "gpu_stack_disruption": "idle"}
+    outcome = play("site.yml", lab.name, extra={**asked, "gpu_stack_pytorch": "", "gpu_stack_lock": {}, **more}, options=OPTIONS)
+    seconds = time.monotonic() - began
+    print(f"{source} {version}: exit {outcome.rc} after {seconds:.0f} s")
+    return outcome, seconds
+
+
+def whole(lab: Lab, outcome: Outcome, version: str) -> None:
+    """See that loaded, on disk and in user space there is one version."""
+    facts = observation(outcome, "n1")
+    driver, kernel = facts["driver"], facts["host"]["kernel"]
+    seen = {driver["loaded"]["version"], driver["on_disk"][kernel]["version"], driver["user_space"], driver["libcuda"]}
+    assert seen == {version}, seen
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """Give a bare host without NVSwitches, as the distribution has no fabric manager."""
+def bookworm() -> Iterator[Lab]:
+    """Give a bare host of Debian 12 without NVSwitches, as the distribution has no fabric manager."""
     with own_lab("dkms", [HostSpec("n1", image="debian12", profile="t4-pcie1")]) as running:
-        diverted = running.run("n1", ["sh", "-c", DIVERT])
-        assert diverted.returncode == 0, diverted.stderr
+        debian.wear(running, "n1")
         yield running
 
 
-def test_the_distributions_driver_is_built_and_a_second_run_is_quiet(lab: Lab) -> None:
-    """The module of the running kernel comes from the archive's source package and has its version."""
-    asked = {"gpu_stack_driver": BRANCH, "nvidia_driver_source": "distro", "gpu_stack_pytorch": None, "gpu_stack_mirror": None}
-    first = play("site.yml", lab.name, extra=asked, options="--tags node_baseline,nvidia_driver")
+@pytest.fixture(scope="module")
+def trixie() -> Iterator[Lab]:
+    """Give a bare host of Debian 13."""
+    with own_lab("dkms-trixie", [HostSpec("n1", image="debian13", profile="t4-pcie1")]) as running:
+        debian.wear(running, "n1")
+        yield running
+
+
+@pytest.mark.parametrize("version", [FIRST, SECURITY])
+def test_the_distributions_driver_and_its_security_update_are_built(bookworm: Lab, version: str) -> None:
+    """The module of the running kernel comes from the archive's source package and has its version; the second run is quiet."""
+    first, _ = site(bookworm, version)
     assert first.rc == 0, first.tail(60)
     wanted = plan(first, "n1")["components"]["driver"]["wanted"]
-    assert wanted["version"].startswith(f"{BRANCH}.") and wanted["source"] == "distro"
-    status = lab.run("n1", ["dkms", "status"]).stdout
+    assert (wanted["version"], wanted["source"]) == (version, "distro")
+    whole(bookworm, first, version)
     kernel = observation(first, "n1")["host"]["kernel"]
-    assert f"{wanted['version']}, {kernel}, x86_64: installed" in status, status
-    built = lab.run("n1", ["modinfo", "-k", kernel, "-F", "version", "nvidia-current"]).stdout.strip()
-    assert built == wanted["version"]
+    status = bookworm.run("n1", ["dkms", "status"]).stdout
+    assert status.strip() == f"nvidia-current/{version}, {kernel}, x86_64: installed"
     # The genuine module, not a stand-in, is tens of megabytes of machine code.
-    path = lab.run("n1", ["modinfo", "-k", kernel, "-F", "filename", "nvidia-current"]).stdout.strip()
-    assert int(lab.run("n1", ["stat", "--format=%s", path]).stdout) > 10_000_000
+    path = bookworm.run("n1", ["modinfo", "-k", kernel, "-F", "filename", "nvidia-current"]).stdout.strip()
+    assert int(bookworm.run("n1", ["stat", "--format=%s", path]).stdout) > 10_000_000
+    again, _ = site(bookworm, version, gpu_stack_disruption="never")
+    assert again.rc == 0 and again.changed_tasks() == [], again.tail()
 
-    second = play("site.yml", lab.name, extra=asked, options="--tags node_baseline,nvidia_driver")
-    assert second.rc == 0 and second.changed_tasks() == [], second.tail()
+
+def test_a_driver_that_the_kernel_has_left_behind_gives_the_former_one_back(trixie: Lab) -> None:
+    """Debian 13's own driver may not compile against its current kernel: then the vendor's, which was at work, is there again."""
+    before, _ = site(trixie, VENDOR, "nvidia")
+    assert before.rc == 0, before.tail(60)
+    whole(trixie, before, VENDOR)
+    moved, seconds = site(trixie, TRIXIE, gpu_stack_takeover=["driver"])
+    if moved.rc == 0:
+        print(f"seen: {TRIXIE} builds against this kernel ({seconds:.0f} s)")
+        whole(trixie, moved, TRIXIE)
+        return
+    said = " ".join(moved.stdout.split())
+    print(f"seen: {TRIXIE} does not build against this kernel ({seconds:.0f} s)")
+    assert f"driver {TRIXIE} could not be installed, and {VENDOR} is back" in said, moved.tail(60)
+    assert "error: " in said, "what the compiler said is not in the message"
+    back, _ = site(trixie, VENDOR, "nvidia", gpu_stack_disruption="never")
+    assert back.rc == 0, back.tail(60)
+    whole(trixie, back, VENDOR)
+    assert trixie.run("n1", ["dpkg-query", "-W", "-f", "${db:Status-Status}", "nvidia-alternative"]).stdout != "installed"

@@ -179,7 +179,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 REQUEST = {
     "version": "2.0", "flavour": "open", "kernels": [KERNEL, "6.1.0-41-amd64"], "packages": {"libcuda1": "2.0-1"}, "may_remove": ["older"],
-    "way_back": "required", "mode": "reload", "may_reboot": False, "settings": [],
+    "absent": [], "afresh": False, "way_back": "required", "mode": "reload", "may_reboot": False, "settings": [],
 }  # fmt: skip
 CHANGES: list[dict[str, Any]] = [
     {"name": "libcuda1", "from": "1.0-1", "to": "2.0-1", "action": "change"},
@@ -241,6 +241,16 @@ class TestStates:
         gpus = [{"device_id": "2330", "kernel_driver": "vfio-pci" if number < handed else "nvidia"} for number in range(8)]
         monkeypatch.setattr(_pci, "scan", lambda _system: {"gpus": gpus})
         assert _driver_prepare.countable(System(str(tree.root), 5)) == counted
+
+    def test_what_somebody_wrote_into_anothers_settings_comes_back(self, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Packages of another supplier go with their settings, and a way back brings what the operator had in them."""
+        theirs = tmp_path / "nvidia.conf"
+        theirs.write_text("options nvidia NVreg_A=1\n")
+        monkeypatch.setattr(_apt, "edited", lambda names: [str(theirs)] if sorted(names) == ["libcuda1", "older"] else [])
+        wanted, before = _driver_prepare.states({**REQUEST, "files": {}, "afresh": True}, CHANGES, System(str(tree.root), 5))
+        assert (wanted["files"], before["files"]) == ({}, {str(theirs): "options nvidia NVreg_A=1\n"})
+        assert wanted["afresh"] is before["afresh"] is True
+        assert _driver_prepare.states({**REQUEST, "files": {}}, CHANGES, System(str(tree.root), 5))[1]["files"] == {}
 
     def test_the_page_describes_record_and_states(self, tree: Tree) -> None:
         text = (CHECKOUT / "docs" / "transaction.md").read_text()

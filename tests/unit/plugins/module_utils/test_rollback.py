@@ -29,7 +29,7 @@ def record(store: Archives, tmp_path: Path) -> dict[str, Any]:
     sums = {"libcuda1_1-1_amd64.deb": digest(str(tmp_path / "libcuda1_1-1_amd64.deb"))}
     pin = str(tmp_path / "pin")
     Path(pin).write_text("two")
-    common = {"flavour": "open", "kernels": {KERNEL: True}}
+    common = {"flavour": "open", "kernels": {KERNEL: True}, "locks": {}}
     wanted = {**common, "version": "2", "packages": {"libcuda1": "2-1"}, "absent": [], "archives": {}, "files": {pin: "two"}, "gpus": 8}
     before = {**common, "version": "1", "packages": {"libcuda1": "1-1"}, "absent": ["new"], "archives": sums, "files": {pin: "one"}, "gpus": None}
     asked = {"mode": "reload", "may_reboot": False, "settings": []}

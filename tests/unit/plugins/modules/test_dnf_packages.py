@@ -17,10 +17,10 @@ from fixtures.module_run import ModuleRun
 CUDA = "3:580.178.04-1.el9"
 WANTED = {"nvidia-driver-cuda": CUDA, "nvidia-modprobe": CUDA}
 CHANGES: list[dict[str, Any]] = [
-    {"name": "nvidia-driver-cuda", "from": None, "to": CUDA, "action": "install", "lower": False},
-    {"name": "nvidia-modprobe", "from": "3:570.195.03-1.el9", "to": CUDA, "action": "change", "lower": False},
+    {"name": "nvidia-driver-cuda", "from": None, "to": CUDA, "action": "install", "lower": False, "package": "nvidia-driver-cuda"},
+    {"name": "nvidia-modprobe", "from": "3:570.195.03-1.el9", "to": CUDA, "action": "change", "lower": False, "package": "nvidia-modprobe"},
 ]
-TOLD = [{key: value for key, value in change.items() if key != "lower"} for change in CHANGES]
+TOLD = [{key: value for key, value in change.items() if key not in ("lower", "package")} for change in CHANGES]
 KEY = "/etc/pki/rpm-gpg/vendor"
 REPOSITORY = {
     "id": "vendor",
@@ -127,6 +127,7 @@ def test_fetching_changes_nothing(machine: Machine, module: ModuleRun) -> None:
         ({"name": "kmod-old", "from": "1-1", "to": None, "action": "remove", "lower": False}, {}, "would remove kmod-old"),
         ({"name": "kernel-core", "from": None, "to": "6-1", "action": "install", "lower": False}, {}, "kernel packages kernel-core"),
         ({"name": "kernel-rt-modules", "from": None, "to": "6-1", "action": "install", "lower": False}, {}, "kernel packages kernel-rt-modules"),
+        ({"name": "kernel-core-6-1", "package": "kernel-core", "from": None, "to": "6-1", "action": "install", "lower": False}, {}, "kernel-core"),
         ({"name": "kernel-uki-virt", "from": None, "to": "6-1", "action": "install", "lower": False}, {}, "kernel packages kernel-uki-virt"),
         ({"name": "glibc", "from": "2-1", "to": "1-1", "action": "change", "lower": True}, {}, "would lower glibc 2-1 -> 1-1"),
         ({"name": "kmod-old", "from": "1-1", "to": None, "action": "remove", "lower": False}, {"may_remove": ["kmod-old"]}, None),
@@ -137,7 +138,7 @@ def test_fetching_changes_nothing(machine: Machine, module: ModuleRun) -> None:
 def test_what_nobody_asked_for_is_refused(
     machine: Machine, module: ModuleRun, change: dict[str, Any], more: dict[str, Any], said: str | None
 ) -> None:
-    machine.answers = [{"changes": [*CHANGES, change]}]
+    machine.answers = [{"changes": [*CHANGES, {"package": change["name"], **change}]}]
     result = module(True, packages=WANTED, **more)
     assert (said in result["msg"]) if said else not result.get("failed")
 

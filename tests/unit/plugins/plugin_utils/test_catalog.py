@@ -180,7 +180,8 @@ FORMS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "driver_numbering": {"first": is_version, "last": is_version, "package_": numbered, "companion_": numbered},
     "distribution_drivers": {
         "flavours": many(one_of(*FLAVOURS)), "releases": many(fields(version=is_version, package_version=text), 0), "branches_": many(number),
-        "package_version_": numbered, "packages": many(name), "kernel_open_": many(name), "kernel_proprietary_": many(name), "others_": mapping(name, text),
+        "package_version_": numbered, "packages": many(name), "kernel_open_": many(name), "kernel_proprietary_": many(name),
+        "others_": mapping(name, text),
     },
     "signed_modules": {
         "platforms": many(text), "supplier": one_of("distro", "nvidia"), "flavour": one_of(*FLAVOURS), "branches": many(number), "name": name,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import configparser
-import fnmatch
 from typing import Any
 
 import pytest
@@ -26,10 +25,8 @@ def host(*ids: str, distribution: str = "rocky", version: str = "9.6", locks: li
 
 
 def plan(facts: dict[str, Any], **request: Any) -> dict[str, Any]:
-    """Return the plan, or the refusal, as if the platform were managed already."""
-    known = catalog()
-    known["platforms"]["rhel9"].pop("unmanaged", None)
-    return _resolve.resolve_stack(known, {"driver": "580", **request}, None, None, facts, None, TODAY)
+    """Return the plan, or the refusal."""
+    return _resolve.resolve_stack(catalog(), {"driver": "580", **request}, None, None, facts, None, TODAY)
 
 
 def items(made: dict[str, Any], kind: str) -> dict[str, dict[str, Any]]:
@@ -53,10 +50,11 @@ def test_a_whole_plan_for_el_9(distribution: str, version: str) -> None:
     assert (source["path"], source["key_path"], source["stream"]) == (_dnf_plan.REPOSITORY, _dnf_plan.KEYRING, "nvidia-driver:580-open")
     assert source["key_url"] == "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/D42D0685.pub"
     assert items(made, "keyring")[_dnf_plan.KEYRING]["fingerprints"] == ["610C7B14E068A878070DA4E99CD0A493D42D0685"]
-    assert set(items(made, "file")) == {_dnf_plan.REPOSITORY, _dnf_plan.STREAM, _dnf_plan.LOCKS, _managed_plan.NOUVEAU}
+    assert set(items(made, "file")) == {_dnf_plan.REPOSITORY, _managed_plan.NOUVEAU}
     assert set(items(made, "package")) == exact
     # Stream and locks change with the packages, and go back with them.
-    assert set(made["transaction"]["files"]) == {_dnf_plan.STREAM, _dnf_plan.LOCKS}
+    assert set(made["transaction"]["files"]) == {_dnf_plan.STREAM}
+    assert set(made["transaction"]["locks"]) == set(items(made, "lock")) == exact
     assert made["transaction"]["headers"] == {f"kernel-devel-{KERNEL}": f"/lib/modules/{KERNEL}/build"}
     assert "nvidia_driver" in made["todo"] and made["components"]["driver"]["action"] == "install"
 
@@ -78,55 +76,65 @@ def test_packages_and_lists_both_have_to_be_signed() -> None:
 def test_failure_06_the_stream_is_always_named_by_branch_and_flavour(device: str, stream: str, module: str) -> None:
     made = plan(host(device))
     assert made["repositories"][0]["stream"] == f"nvidia-driver:{stream}"
-    state = items(made, "file")[_dnf_plan.STREAM]
+    state = items(made, "stream")["nvidia-driver"]
+    assert state["stream"] == stream and made["transaction"]["files"][_dnf_plan.STREAM] == state["content"]
     assert state["content"] == f"[nvidia-driver]\nname=nvidia-driver\nstream={stream}\nprofiles=\nstate=enabled\n"
     assert module in made["packages"]["nvidia_driver"]
 
 
 def test_a_stream_that_somebody_switched_differs() -> None:
-    made = plan(host(H100))
-    name = f"file:{_dnf_plan.STREAM}"
-    facts = host(H100, managed={name: {**items(made, "file")[_dnf_plan.STREAM], "sha256": "0" * 64}})
-    assert name in plan(facts)["differs"]["nvidia_driver"]
-    facts["managed"][name]["sha256"] = items(made, "file")[_dnf_plan.STREAM]["sha256"]
-    assert name not in plan(facts)["differs"]["nvidia_driver"]
+    facts = host(H100, managed={"stream:nvidia-driver": {"stream": "580-dkms"}})
+    assert "stream:nvidia-driver" in plan(facts)["differs"]["nvidia_driver"]
+    facts["managed"]["stream:nvidia-driver"]["stream"] = "580-open"
+    assert "stream:nvidia-driver" not in plan(facts)["differs"]["nvidia_driver"]
 
 
 def test_a_repository_without_modules_has_no_stream() -> None:
     known = catalog()
     about = {**known["platforms"]["rhel10"], "id": "rhel10", "architecture": "x86_64", "key_fingerprint": "A" * 40}
     made = _resolve.resolve_stack(known, {"driver": "580"}, None, about, host(H100, version="10.1"), None, TODAY)
-    assert "stream" not in made["repositories"][0] and _dnf_plan.STREAM not in items(made, "file")
+    assert "stream" not in made["repositories"][0] and not items(made, "stream") and made["transaction"]["files"] == {}
     assert made["packages"]["nvidia_driver"]["nvidia-driver-cuda"] == "3:580.178.04-1.el10"
 
 
-def test_locks_hold_the_whole_closure_at_its_version() -> None:
+def test_failure_03_locks_hold_the_whole_closure_at_its_version() -> None:
     made = plan(host(H100, nvswitches=4))
-    lines = [line for line in items(made, "file")[_dnf_plan.LOCKS]["content"].splitlines() if not line.startswith("#")]
+    locks = items(made, "lock")
     exact = {name: version for name, version in made["packages"]["nvidia_driver"].items() if version}
-    assert "nvidia-fabricmanager" in exact and len(lines) == len(exact)
+    assert "nvidia-fabricmanager" in exact and set(locks) == set(exact)
     for name, version in exact.items():
         nevra = f"{name}-{version if ':' in version else '0:' + version}.x86_64"
-        assert [line for line in lines if fnmatch.fnmatchcase(nevra, line)] == [nevra.removesuffix("x86_64") + "*"]
+        assert locks[name]["lines"] == [nevra.removesuffix("x86_64") + "*"]
 
 
 @pytest.mark.parametrize(
-    ("present", "kept"),
+    ("lines", "differs"),
     [
-        ([], []),
-        (["kernel-core-0:5.14.0-570.el9.*"], ["kernel-core-0:5.14.0-570.el9.*"]),
-        (["!kernel-core-0:5.14.0-580.el9.*", "glibc-0:2.34-1.el9.*"], ["!kernel-core-0:5.14.0-580.el9.*", "glibc-0:2.34-1.el9.*"]),
-        (["htop"], ["htop"]),
-        # Ours of another day: another version, another branch's name for the same thing, a package of the other flavour.
-        (["nvidia-driver-cuda-3:570.195.03-1.el9.*", "nvidia-fabric-manager-0:570.195.03-1.*", "kmod-nvidia-latest-dkms-3:580.1-1.el9.*"], []),
-        (["!nvidia-modprobe-3:580.178.04-1.el9.*", "nvidia-modprobe"], []),
+        ([f"nvidia-modprobe-{CUDA}.*"], False),
+        ([], True),
+        # Each line of a name lets its own version in.
+        ([f"nvidia-modprobe-{CUDA}.*", "nvidia-modprobe-3:570.195.03-1.el9.*"], True),
+        (["!nvidia-modprobe-3:580.195.03-1.el9.*"], True),
     ],
 )
-def test_other_locks_stay_and_older_ones_of_ours_go(present: list[str], kept: list[str]) -> None:
-    def lines(locks: list[str]) -> list[str]:
-        text = items(plan(host(H100, locks=locks)), "file")[_dnf_plan.LOCKS]["content"]
-        return [line for line in str(text).splitlines() if not line.startswith("#")]
+def test_a_package_is_locked_by_its_one_line_and_no_other(lines: list[str], differs: bool) -> None:
+    made = plan(host(H100, managed={"lock:nvidia-modprobe": {"lines": lines}}))
+    assert ("lock:nvidia-modprobe" in made["differs"]["nvidia_driver"]) is differs
 
-    ours = lines([])
-    assert lines(present) == [*kept, *ours]
-    assert lines(lines(present)) == [*kept, *ours], "a second look finds nothing to write"
+
+def test_every_lock_and_stream_is_looked_at() -> None:
+    made = plan(host(H100, nvswitches=4))
+    ids = {(item["kind"], item["id"]) for item in _resolve.managed_ids(catalog(), {"driver": "580"})}
+    assert {(item["kind"], item["id"]) for item in made["managed"]} <= ids
+
+
+def test_parts_of_other_branches_go_with_the_change() -> None:
+    """No dependency says so where a branch simply has fewer packages."""
+    there = {"nvidia-driver-cuda": "3:590.48.01-1.el9", "libnvidia-gpucomp": "3:590.48.01-1.el9", "kmod-nvidia-latest-dkms": "3:590.48.01-1.el9",
+             "nvidia-driver-NVML": "3:535.309.01-1.el9", "nvidia-settings": "3:590.48.01-1.el9", "nvidia-container-toolkit": "1.18.2-1"}  # fmt: skip
+    facts = host(H100)
+    facts["driver"] |= {"owner": "nvidia", "packages": [{"name": name, "version": version} for name, version in there.items()]}
+    change = plan(facts)["transaction"]
+    # What is no part of a compute-only driver, somebody may have wanted.
+    assert change["absent"] == ["kmod-nvidia-latest-dkms", "nvidia-driver-NVML"]
+    assert set(change["absent"]) <= set(change["may_remove"])

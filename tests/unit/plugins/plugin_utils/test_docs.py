@@ -28,6 +28,7 @@ MAPPINGS = {
     "differs": "<role>",
     "transaction.headers": "<package>",
     "transaction.files": "<path>",
+    "transaction.locks": "<package>",
     "lock.driver": "<request>",
     "lock.pytorch": "<request>",
     "nccl.variables": "<variable>",
@@ -44,6 +45,10 @@ PLANS = [
     (request(pytorch=None), bare(gpus=0, switches=False, nics=[])),
     (request(), bare(gpus=0, switches=False, nics=[], driver={**driver(), "owner": None})),
     (request(driver="535", driver_source="distro", pytorch="2.14"), bare(device=V100, switches=False)),
+    (
+        request(takeover=["driver"], disruption="idle"),
+        bare(driver=driver("535.309.01", "distro", packages=[{"name": "nvidia-alternative", "version": "535.309.01-1", "held": False}])),
+    ),
     (request(), bare(driver=driver("580.159.04", "distro"), nccl={"config": {"/etc/nccl.conf": "NCCL_ALGO=Ring\n"}})),
     (request(), bare(owners={"cuda": "runfile", "rdma": "doca", "fabric_manager": None}, cuda=[{"version": "13.0.2"}])),
     (request(driver=None), installed(driver=STALE, owners={"fabric_manager": "nvidia"})),

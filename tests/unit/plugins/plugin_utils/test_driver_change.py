@@ -143,6 +143,32 @@ def test_packages_of_the_present_driver_may_go() -> None:
     assert change(installed(driver=driver(OLD, packages=None)))["may_remove"] == []
 
 
+ARCHIVES = ["libcuda1", "nvidia-alternative", "nvidia-kernel-dkms", "nvidia-settings"]
+
+
+def packages_of(*names: str, version: str = "535.309.01-0+deb12u1", **others: str) -> list[dict[str, Any]]:
+    """Return packages as gpu_facts tells of them."""
+    versions = {**dict.fromkeys(names, version), **others}
+    return [{"name": name.replace("_", "-"), "version": number, "held": False} for name, number in versions.items()]
+
+
+def test_another_suppliers_driver_goes_as_a_whole() -> None:
+    """No dependency says that Debian's alternatives lead paths away from the vendor's files; what has no version of a driver stays."""
+    facts = bare(driver=driver(OLD, "distro", packages=packages_of(*ARCHIVES, nvidia_support="20220217+3~deb12u1")))
+    told = change(facts, takeover=["driver"], disruption="idle")
+    assert (told["absent"], told["afresh"]) == (["nvidia-alternative", "nvidia-kernel-dkms", "nvidia-settings"], True)
+    assert "libcuda1" in told["may_remove"]
+
+
+def test_of_the_same_supplier_only_what_another_branch_is_named_in_goes() -> None:
+    left = packages_of("libcuda1", "nvidia-firmware-535", "nvidia-settings", "libnvidia-gl-535", version="535.309.01-0ubuntu1")
+    told = change(installed(OLD, driver=driver(OLD, packages=left)))
+    assert (told["absent"], told["afresh"]) == (["nvidia-firmware-535"], False), "libnvidia-gl is none of ours"
+    assert change(bare())["absent"] == [] and change(bare())["afresh"] is False
+    image = bare(driver=driver(OLD, "image", packages=left))
+    assert change(image, takeover=["driver"])["afresh"] is False, "an image's settings, of the fabric manager for one, are to stay"
+
+
 def test_both_sides_mean_the_same() -> None:
     """The resolver may not ask the modules; what it says of them is theirs."""
     assert set(_driver_change.SERVICES) == set(_driver.OWN_UNITS)

@@ -82,7 +82,7 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("platform.unsupported", None, request(), bare(host=host("plan9", "4")), {}),
     ("platform.refused", None, request(), bare(host=host("debian", "11")), {}),
     ("platform.refused", None, request(), bare(host=host("rocky", "8.10", like=["rhel", "centos", "fedora"])), {}),
-    ("platform.refused", None, request(), bare(host=host("almalinux", "9.6", like=["rhel", "centos", "fedora"])), {}),
+    ("platform.refused", None, request(), bare(host=host("almalinux", "10.1", like=["rhel", "centos", "fedora"])), {}),
     ("platform.architecture", None, request(), bare(host=host(architecture="riscv64")), {}),
     ("platform.init", None, request(), bare(host=host(init=None)), {}),
     ("gpu.unknown", "nvidia_driver_source", request(), bare(device="ffff"), {}),
@@ -112,7 +112,6 @@ REFUSED: list[tuple[str, str | None, Any, Any, dict[str, Any]]] = [
     ("driver.names_unknown", "gpu_stack_driver", request(), bare(), {"catalog": unpackaged(580)}),
     ("driver.gpu_operator", "the group gpu_nodes", request(), bare(driver=driver(NEW, "gpu-operator")), {}),
     ("driver.owner_unknown", "nvidia_driver_source", request(), bare(driver=driver(NEW, owner=None)), {}),  # type: ignore[arg-type]
-    ("driver.locks_unknown", "nvidia_driver_source", request(), {**bare(host=host("rocky", "9.6")), "updates": None}, enterprise()),
     ("driver.takeover", "gpu_stack_takeover", request(takeover=["driver"]), bare(driver=driver(NEW, "runfile")), {}),
     ("driver.takeover", "gpu_stack_takeover", request(takeover=["driver"]), bare(driver=driver(NEW, "image")), {}),
     ("driver.runfile", "nvidia_driver_source", request(driver_source="runfile"), bare(), {}),
