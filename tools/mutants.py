@@ -91,6 +91,10 @@ class Mutant:
         if "/handlers/" in self.file:
             # A handler that is gone makes its notification an error, which would hide whether its work is missed.
             nothing = [f"{indent}- name: {self.task}", f"{indent}  ansible.builtin.meta: noop"]
+        task = lines[self.first - 1 : self.after - 1]
+        if re.search(r": &\w", "\n".join(task)):
+            # Others use its words: it stays, and does nothing.
+            nothing = [line for line in task if not line.startswith(f"{indent}  when:")] + [f"{indent}  when: false"]
         return "\n".join(lines[: self.first - 1] + nothing + lines[self.after - 1 :]) + "\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fixtures.nodes import NEW, OLD, bare, installed, request, satisfied
+from fixtures.nodes import NEW, OLD, bare, host, installed, request, satisfied
 from fixtures.stack import driver
 from integration.harness import Outcome, plan
 from integration.made_up import Fleet, nodes, words
@@ -24,6 +24,9 @@ MOVED = installed(NEW, driver=driver(NEW, transaction={"id": "t", "status": "don
 REBOOTS = {"ansible_distribution": "Debian", "ansible_distribution_version": "12.1", "ansible_os_family": "Debian"}
 SHUTDOWN = {"files": [{"path": "/sbin/shutdown"}]}
 NOUVEAU = "/etc/modprobe.d/gpu-fleet-nouveau.conf"
+# A host of each package manager, and where the key of NVIDIA's repository is there.
+HOSTS = {"apt": host(), "dnf": host("rocky", "9.6")}
+KEYS = {"apt": "/etc/apt/keyrings/gpu-fleet-nvidia.asc", "dnf": "/etc/pki/rpm-gpg/RPM-GPG-KEY-gpu-fleet-nvidia"}
 
 
 class Talkative(Fleet):
@@ -87,39 +90,44 @@ def test_what_could_not_be_had_does_not_bar_the_way_back(fleet: Talkative, tmp_p
     assert outcome.rc == 0 and done(outcome)[-2:] == ["driver_transaction", "driver_transaction"], outcome.tail()
 
 
-def test_a_new_driver_comes_step_by_step(fleet: Talkative) -> None:
+@pytest.mark.parametrize("manager", HOSTS)
+def test_a_new_driver_comes_step_by_step(fleet: Talkative, manager: str) -> None:
     """What will be installed is asked for once; what was there is noted before the first change; the node ends a change that needed its boot before
     anybody looks for the module; and a host that is still bare after all of it is not called done.
     """
-    fleet.say(bare(driver=driver(nouveau_loaded=True)), driver_transaction={"changed": True, "reboot": True})
+    fleet.say(bare(host=HOSTS[manager], driver=driver(nouveau_loaded=True)), driver_transaction={"changed": True, "reboot": True})
     outcome = fleet.run(nodes(n1=IDLE), options="--tags nvidia_driver")
-    before = ["gpu_facts", "apt_packages", "managed_record", "apt_sources", "repository_key", "managed_files"]
-    after = ["kernel_driver", "systemd_service", "apt_holds", "gpu_facts"]
+    others = ["apt_sources"] if manager == "apt" else []
+    before = ["gpu_facts", f"{manager}_packages", "managed_record", *others, "repository_key", "managed_files"]
+    after = ["kernel_driver", "systemd_service", {"apt": "apt_holds", "dnf": "dnf_locks"}[manager], "gpu_facts"]
     assert done(outcome) == [*before, "driver_transaction", "reboot", "driver_transaction", *after]
     assert outcome.rc != 0 and "still differ from the plan for driver 580.178.04" in words(outcome)
 
 
+@pytest.mark.parametrize("manager", HOSTS)
 @pytest.mark.parametrize("lacks", ["packages", "source"])
-def test_a_role_that_stands_alone_asks_the_site_first(fleet: Talkative, tmp_path: Path, lacks: str) -> None:
+def test_a_role_that_stands_alone_asks_the_site_first(fleet: Talkative, tmp_path: Path, lacks: str, manager: str) -> None:
     """In a play of somebody else, whether packages are missing or only the way to them."""
-    facts = bare()
+    facts = bare(host=HOSTS[manager])
     if lacks == "source":
         facts = satisfied(request(pytorch=None, disruption="idle"), facts)
-        facts["managed"]["keyring:/etc/apt/keyrings/gpu-fleet-nvidia.asc"]["fingerprints"] = []
+        facts["managed"][f"keyring:{KEYS[manager]}"]["fingerprints"] = []
     book = tmp_path / "book.yml"
     book.write_text(yaml.safe_dump([{"name": "Driver", "hosts": "gpu_nodes", "gather_facts": False, "roles": [{"role": "gpu.fleet.nvidia_driver"}]}]))
     away = {"failed": True, "msg": "the site is away"}
-    fleet.say(facts, apt_packages=away, apt_repository_info=away)
+    asked = {"packages": f"{manager}_packages", "source": f"{manager}_repository_info"}
+    fleet.say(facts, **dict.fromkeys(asked.values(), away))
     outcome = fleet.run(nodes(n1=IDLE), str(book))
     assert outcome.rc != 0 and "n1: the site is away. The packages come from NVIDIA's own site" in words(outcome)
-    assert done(outcome) == ["gpu_facts", {"packages": "apt_packages", "source": "apt_repository_info"}[lacks]]
+    assert done(outcome) == ["gpu_facts", asked[lacks]]
 
 
-def test_a_run_ends_badly_where_an_upgrade_would_move_the_driver(fleet: Talkative) -> None:
+@pytest.mark.parametrize("manager", HOSTS)
+def test_a_run_ends_badly_where_an_upgrade_would_move_the_driver(fleet: Talkative, manager: str) -> None:
     """Also in check mode, which proves the plan."""
-    facts = satisfied(request(pytorch=None, disruption="idle"), bare())
-    facts["managed"]["hold:libcuda1"]["held"] = False
-    fleet.say(facts, apt_upgrade_info={"findings": ["not on hold: libcuda1"]})
+    facts = satisfied(request(pytorch=None, disruption="idle"), bare(host=HOSTS[manager]))
+    del facts["managed"][next(name for name in facts["managed"] if name.startswith(("hold:", "lock:")))]
+    fleet.say(facts, **{f"{manager}_upgrade_info": {"findings": ["not on hold: libcuda1"]}})
     outcome = fleet.run(nodes(n1=IDLE), options="--tags nvidia_driver --check")
     assert plan(outcome, "n1")["todo"] == ["nvidia_driver"]
     assert outcome.rc != 0 and "n1 is not safe from upgrades: not on hold: libcuda1." in words(outcome)

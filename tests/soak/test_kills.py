@@ -102,7 +102,7 @@ def at_step(lab: Lab, step: str, version: str) -> bool:
     return seen["status"] == "done" or STEPS.index(step) <= STEPS.index(seen["step"])
 
 
-def ended(lab: Lab, seconds: float = 180) -> dict[str, Any]:
+def ended(lab: Lab, seconds: float = 900) -> dict[str, Any]:
     """Wait for the node to end its change without anybody, and return the record.
 
     A node that died before its engine was installed has changed nothing, and waits for the next run.
@@ -130,7 +130,7 @@ def test_controller_and_node_die_at_each_step_of_a_driver_change(lab: Lab) -> No
         version = versions[turn % 2]
         asked = {"gpu_stack_driver": version, **alike}
         words = [*part.split(), *(word for name, value in asked.items() for word in ("-e", f"{name}={value}"))]
-        killed_when(functools.partial(at_step, lab, step, version), "site.yml", lab.name, words)
+        killed_when(functools.partial(at_step, lab, step, version), "site.yml", lab.name, words, seconds=900)
         lab.fault("n1", "unplug")
         lab.fault("n1", "plug")
         alone = ended(lab)
