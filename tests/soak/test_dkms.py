@@ -86,9 +86,11 @@ def test_a_driver_that_the_kernel_has_left_behind_gives_the_former_one_back(trix
         print(f"seen: {TRIXIE} builds against this kernel ({seconds:.0f} s)")
         whole(trixie, moved, TRIXIE)
         return
-    said = " ".join(moved.stdout.split())
-    print(f"seen: {TRIXIE} does not build against this kernel ({seconds:.0f} s)")
-    assert f"driver {TRIXIE} could not be installed, and {VENDOR} is back" in said, moved.tail(60)
+    failed = [event["event_data"]["res"] for event in moved.events if event["event"] == "runner_on_failed"]
+    assert failed, moved.tail(60)
+    said = str(failed[-1]["msg"])
+    print(f"seen: {TRIXIE} does not build against this kernel ({seconds:.0f} s): {said}")
+    assert f"driver {TRIXIE} could not be installed, and {VENDOR} is back" in said, said
     assert "error: " in said, "what the compiler said is not in the message"
     back, _ = site(trixie, VENDOR, "nvidia", gpu_stack_disruption="never")
     assert back.rc == 0, back.tail(60)
