@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import typing as t
@@ -49,3 +50,18 @@ def foresee(archives: Archives, wanted: State, before: State, dnf: _dnf.Dnf) -> 
                 rpm(*words, verb, "--force", "--nosignature", *coming)
         there = (set(present) - set(leaving)) | set(wanted["packages"])
         dnf.exchange(archives.paths(before["archives"]), sorted(there & set(before["absent"])), dry=True, root=root)
+
+
+def cut_off(files: list[str]) -> list[str]:
+    """Which of the packages in C(files) are in the database beside another version, as a killed rpm leaves them.
+
+    Whether their scripts have run is not known. Once they are out of the database they come anew, in place of the other version.
+    """
+    names = [os.path.basename(path) for path in files]
+    found = []
+    for name, evrs in sorted(_dnf.versions().items()):
+        plain = ["%s-%s" % (name, evr.rpartition(":")[2]) for evr in sorted(evrs)]
+        # Of kernels and what belongs to them there may be several.
+        if len(evrs) > 1 and not name.startswith("kernel"):
+            found += [one for one in plain if any(file.startswith(one + ".") for file in names)]
+    return found

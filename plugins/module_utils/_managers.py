@@ -170,6 +170,9 @@ class DnfManager(AptManager):
 
     def exchange(self, files: list[str], gone: list[str], _afresh: list[str], lock_timeout: int) -> None:
         # rpm has no second way to replace a package, and a plan asks for none.
+        doubtful = _dnf_back.cut_off(files)
+        if doubtful:
+            _dnf_back.rpm(*_dnf_back.WORDS, "--erase", *doubtful)
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:
             dnf.exchange(files, gone)
 

@@ -195,3 +195,12 @@ def test_the_way_back_is_looked_at_on_a_copy_in_which_the_change_is_made(tmp_pat
     assert asked == [(["nvidia-modprobe-580.159.04-1.el9.x86_64.rpm"], [DEVEL], True)]
     with pytest.raises(_apt.Failed, match="rpm --erase broken failed: no"):
         _dnf_back.rpm("--erase", "broken")
+
+
+def test_what_a_killed_rpm_has_left_comes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [*HERE, ("nvidia-modprobe", CUDA, "580.178.04-1.el9.x86_64")]
+    monkeypatch.setattr(_dnf, "installed", lambda: there)
+    files = ["/x/nvidia-modprobe-580.178.04-1.el9.x86_64.rpm", f"/x/{DEVEL}.x86_64.rpm", "/x/other-1-1.x86_64.rpm"]
+    assert _dnf_back.cut_off(files) == ["nvidia-modprobe-580.178.04-1.el9"]
+    monkeypatch.setattr(_dnf, "installed", lambda: HERE)
+    assert _dnf_back.cut_off(files) == []
