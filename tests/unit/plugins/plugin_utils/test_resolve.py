@@ -166,10 +166,7 @@ def test_each_platform_has_its_own_folder_and_key(distribution: str, version: st
 @pytest.mark.parametrize(
     ("name", "version", "like", "reason"),
     [
-        ("rhel", "9.6", ["fedora"], "distributions with dnf come with a later release"),
-        ("rocky", "9.6", ["rhel", "centos", "fedora"], "distributions with dnf come with a later release"),
-        ("almalinux", "10.1", ["rhel", "centos", "fedora"], "distributions with dnf come with a later release"),
-        ("ol", "9", ["fedora"], "distributions with dnf come with a later release"),
+        ("almalinux", "10.1", ["rhel", "centos", "fedora"], "the key of NVIDIA's repository for it is not known for sure"),
         ("rhel", "8.10", ["fedora"], "Python 3.6"),
         ("centos", "7", ["rhel", "fedora"], "out of support"),
         ("fedora", "44", [], "shorter than a driver branch"),
@@ -185,7 +182,18 @@ def test_a_distribution_that_is_not_managed_is_told_why(name: str, version: str,
     host = {**observed()["host"], "distribution": name, "version": version, "like": like}
     said = refusal({"driver": "580"}, {**with_gpus(H100), "host": host})
     assert said["rule"] == "platform.refused" and f"{name} {version} is not supported: " in said["message"] and reason in said["message"]
-    assert said["allowed"] == ["debian 12", "debian 13", "ubuntu 20.04", "ubuntu 22.04", "ubuntu 24.04", "ubuntu 26.04"]
+    assert said["allowed"] == ["debian 12", "debian 13", "rhel 9", "ubuntu 20.04", "ubuntu 22.04", "ubuntu 24.04", "ubuntu 26.04"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("rhel", "9.6"), ("rocky", "9.6"), ("almalinux", "9.7"), ("centos", "9"), ("ol", "9.5")]
+)
+def test_rhel_9_and_its_rebuilds_are_one_platform(name: str, version: str) -> None:
+    host = {**observed()["host"], "distribution": name, "version": version, "like": ["rhel", "fedora"], "package_manager": "dnf"}
+    made = plan({"driver": "580"}, {**with_gpus(H100), "host": host})
+    assert (made["platform"]["id"], made["platform"]["package_manager"]) == ("rhel9", "dnf")
+    assert made["repositories"][0]["fingerprint"] == "610C7B14E068A878070DA4E99CD0A493D42D0685"
+    assert "nvidia-driver-cuda" in made["packages"]["nvidia_driver"]
 
 
 # ---- who owns what is there
