@@ -60,12 +60,12 @@ class Archives:
                 return found[0]
         return None
 
-    def have(self, versions: t.Dict[str, str], apt: _apt.Apt) -> t.Tuple[Sums, t.List[str]]:
+    def have(self, versions: t.Dict[str, str], source: t.Any) -> t.Tuple[Sums, t.List[str]]:
         """Bring the files of exact versions here; returns their sums, and what could not be had as C(name version)."""
         os.makedirs(self.folder, mode=0o755, exist_ok=True)
         wanted = {name: version for name, version in sorted(versions.items()) if not self.sound(name, version)}
         if wanted:
-            self.download(wanted, apt)
+            self.download(wanted, source)
         sums, lacking = {}, []
         for name, version in sorted(versions.items()):
             path = self.find(name, version)
@@ -91,14 +91,14 @@ class Archives:
         code, _output = _apt.run(["dpkg-deb", "--fsys-tarfile", path], FETCH_SECONDS, quiet=True)
         return code == 0
 
-    def download(self, versions: t.Dict[str, str], apt: _apt.Apt) -> None:
+    def download(self, versions: t.Dict[str, str], source: t.Any) -> None:
         """Fetch package files, all at once; where one is not to be had any more, the others one by one."""
         words = ["%s=%s" % item for item in versions.items()]
-        output = self.fetch(words, apt)
+        output = self.fetch(words, source)
         # A site that is away, or serves half a file, is no better asked for one file after the other.
         if output and UNKNOWN.search(output) and len(words) > 1:
             for word in words:
-                output = self.fetch([word], apt)
+                output = self.fetch([word], source)
                 if output and not UNKNOWN.search(output):
                     break
         if output and not UNKNOWN.search(output):

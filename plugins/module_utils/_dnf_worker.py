@@ -292,7 +292,8 @@ def main() -> None:
         found = answer(request)
     except Exception as error:  # pylint: disable=broad-except
         found = {"error": "%s: %s" % (type(error).__name__, error)}
-    print(json.dumps(found), file=said, flush=True)
+    said.write(json.dumps(found) + "\n")
+    said.flush()
 
 
 if __name__ == "__main__":

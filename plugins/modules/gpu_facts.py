@@ -42,10 +42,10 @@ options:
         description: What it is.
         type: str
         required: true
-        choices: [directory, file, hold, keyring, module, package, python_environment, source, trusted_key, unit, user]
+        choices: [directory, file, hold, keyring, lock, module, package, python_environment, source, stream, trusted_key, unit, user]
       id:
         description:
-          - Its absolute path, or its name for V(hold), V(module), V(package), V(unit), and V(user).
+          - Its absolute path, or its name for V(hold), V(lock), V(module), V(package), V(stream), V(unit), and V(user).
           - For V(source) the beginning of its address, without the scheme; for V(trusted_key) a fingerprint.
         type: str
         required: true
