@@ -20,6 +20,8 @@ ROLLBACK = "playbooks/rollback_driver.yml"
 IDLE = {"gpu_stack_disruption": "idle", "gpu_stack_pytorch": ""}
 # As the way back finds a node.
 MOVED = installed(NEW, driver=driver(NEW, transaction={"id": "t", "status": "done", "direction": "forward", "from": OLD, "to": NEW, "reason": None}))
+# What the node says of the packages that come back.
+BACK = {"changed": True, "changes": [{"name": "libcuda1", "from": f"{NEW}-1", "to": f"{OLD}-1", "action": "change"}], "kept": {"libcuda1": f"{OLD}-1"}}
 # What a reboot asks of a host beside the number of its boot.
 REBOOTS = {"ansible_distribution": "Debian", "ansible_distribution_version": "12.1", "ansible_os_family": "Debian"}
 SHUTDOWN = {"files": [{"path": "/sbin/shutdown"}]}
@@ -56,12 +58,20 @@ def done(outcome: Outcome, host: str = "n1") -> list[str]:
 @pytest.mark.parametrize("boots", [True, False])
 def test_the_way_back_is_looked_at_taken_and_waited_for(fleet: Talkative, boots: bool) -> None:
     """A look that changes nothing, the change, and after a boot the node's own end of it."""
-    fleet.say(MOVED, driver_transaction={"changed": True, "reboot": boots})
+    fleet.say(MOVED, driver_transaction={**BACK, "reboot": boots})
     outcome = fleet.run(nodes(n1=IDLE), ROLLBACK)
     assert outcome.rc == 0, outcome.tail()
-    change = ["gpu_facts", "driver_transaction", "driver_transaction"]
-    assert done(outcome) == [*change, "reboot", "driver_transaction"] if boots else change
+    change = ["gpu_facts", "driver_transaction", "managed_record", "driver_transaction"]
+    assert done(outcome) == ([*change, "reboot", "driver_transaction"] if boots else change)
     assert f"Driver {OLD} is back in place of {NEW}. site.yml makes the same change again unless gpu_stack_driver" in words(outcome)
+
+
+def test_a_driver_that_is_back_already_is_left(fleet: Talkative) -> None:
+    """Also by a run that agreed to nothing: there is nothing to agree to."""
+    fleet.say(MOVED, driver_transaction={"changed": False, "changes": [], "kept": BACK["kept"], "reboot": False})
+    outcome = fleet.run(nodes(n1={**IDLE, "gpu_stack_disruption": "never"}), ROLLBACK)
+    assert outcome.rc == 0 and done(outcome) == ["gpu_facts", "driver_transaction"], outcome.tail()
+    assert "The former driver is back already" in words(outcome)
 
 
 def test_no_node_goes_back_where_one_cannot(fleet: Talkative) -> None:
@@ -73,7 +83,7 @@ def test_no_node_goes_back_where_one_cannot(fleet: Talkative) -> None:
 
 
 def test_the_way_back_waits_for_consent(fleet: Talkative) -> None:
-    fleet.say(MOVED)
+    fleet.say(MOVED, driver_transaction={**BACK, "reboot": False})
     outcome = fleet.run(nodes(n1={**IDLE, "gpu_stack_disruption": "never"}), ROLLBACK)
     assert outcome.rc != 0 and done(outcome) == ["gpu_facts", "driver_transaction"]
     assert f"n1 is pending: driver {OLD} is to come back in place of {NEW}, which needs a reload" in words(outcome)
@@ -85,9 +95,9 @@ def test_what_could_not_be_had_does_not_bar_the_way_back(fleet: Talkative, tmp_p
     back = {"name": "Back", "ansible.builtin.include_role": {"name": "gpu.fleet.nvidia_driver", "tasks_from": "rollback"}}
     book = tmp_path / "book.yml"
     book.write_text(yaml.safe_dump([{"name": "Both", "hosts": "gpu_nodes", "gather_facts": False, "tasks": [refused, back]}]))
-    fleet.say(MOVED, driver_transaction={"changed": True, "reboot": False})
+    fleet.say(MOVED, driver_transaction={**BACK, "reboot": False})
     outcome = fleet.run(nodes(n1=IDLE), str(book))
-    assert outcome.rc == 0 and done(outcome)[-2:] == ["driver_transaction", "driver_transaction"], outcome.tail()
+    assert outcome.rc == 0 and done(outcome)[-3:] == ["driver_transaction", "managed_record", "driver_transaction"], outcome.tail()
 
 
 @pytest.mark.parametrize("manager", HOSTS)
