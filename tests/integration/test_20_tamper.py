@@ -33,6 +33,8 @@ TAMPER = {
     "python_environment": "rm -r {id}/lib/python3*/site-packages/torch-*.dist-info",
     "link": "ln -sfn /nonexistent {id}",
 }
+# What is to be nowhere cannot be taken away.
+NOWHERE = ({"state": "absent"}, {"spare": []})
 # Each batch is one run of site.yml; things that undo each other's damage stand apart.
 BATCHES: tuple[tuple[str, ...], ...] = (
     ("source", "trusted_key"),
@@ -71,7 +73,7 @@ def test_every_managed_kind_can_be_tampered_with(converged: Outcome) -> None:
 @pytest.mark.parametrize("kinds", BATCHES, ids="+".join)
 def test_a_change_behind_our_back_is_seen_and_repaired(cluster: Lab, converged: Outcome, kinds: tuple[str, ...]) -> None:
     """Every managed thing of these kinds is changed; one run repairs all; the next finds nothing."""
-    items = [item for item in plan(converged, HOST)["managed"] if item["kind"] in kinds and item["desired"].get("state") != "absent"]
+    items = [item for item in plan(converged, HOST)["managed"] if item["kind"] in kinds and item["desired"] not in NOWHERE]
     for item in items:
         done = cluster.run(HOST, ["sh", "-c", TAMPER[item["kind"]].format(id=item["id"])])
         assert done.returncode == 0, f"{item['kind']} {item['id']}: {done.stderr}"
