@@ -21,7 +21,8 @@ IDLE = {"gpu_stack_disruption": "idle", "gpu_stack_pytorch": ""}
 # As the way back finds a node.
 MOVED = installed(NEW, driver=driver(NEW, transaction={"id": "t", "status": "done", "direction": "forward", "from": OLD, "to": NEW, "reason": None}))
 # What the node says of the packages that come back.
-BACK = {"changed": True, "changes": [{"name": "libcuda1", "from": f"{NEW}-1", "to": f"{OLD}-1", "action": "change"}], "kept": {"libcuda1": f"{OLD}-1"}}
+COMES = {"name": "libcuda1", "from": f"{NEW}-1", "to": f"{OLD}-1", "action": "change"}
+BACK: dict[str, Any] = {"changed": True, "changes": [COMES], "kept": {"libcuda1": f"{OLD}-1"}}
 # What a reboot asks of a host beside the number of its boot.
 REBOOTS = {"ansible_distribution": "Debian", "ansible_distribution_version": "12.1", "ansible_os_family": "Debian"}
 SHUTDOWN = {"files": [{"path": "/sbin/shutdown"}]}
