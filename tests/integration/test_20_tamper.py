@@ -34,7 +34,7 @@ TAMPER = {
     "link": "ln -sfn /nonexistent {id}",
 }
 # What is to be nowhere cannot be taken away.
-NOWHERE = ({"state": "absent"}, {"spare": []})
+NOWHERE: tuple[dict[str, Any], ...] = ({"state": "absent"}, {"spare": []})
 # Each batch is one run of site.yml; things that undo each other's damage stand apart.
 BATCHES: tuple[tuple[str, ...], ...] = (
     ("source", "trusted_key"),
