@@ -111,8 +111,13 @@ class DriverSteps:
                 # hangs on them, for some time. A boot forgets it.
                 _kernel_driver.call("systemctl", "--quiet", "mask", "--runtime", unit)
             end = time.monotonic() + SETTLE_SECONDS
-            while _driver.holders(system) and time.monotonic() < end:
+            left = _driver.holders(system)
+            while left and time.monotonic() < end:
+                # What another one of them started once more before its own turn to stop had come.
+                for unit in [unit for unit in own if unit in {entry["unit"] for entry in left}]:
+                    _kernel_driver.call("systemctl", "stop", unit)
                 time.sleep(0.2)
+                left = _driver.holders(system)
 
     def unload(self) -> None:
         """Take the modules out."""

@@ -405,6 +405,28 @@ class TestSteps:
         ]  # fmt: skip
         assert calls[-1] == "systemctl start used"
 
+    def test_a_service_that_another_one_starts_again_is_stopped_again(self, steps: DriverSteps, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One that fails and is tried again by systemd brings along what it had started, until it is stopped itself."""
+        tree.file("/dev/nvidia0", "")
+        tree.file("/proc/77/comm", "nv-hostengine")
+        tree.file("/proc/77/cgroup", "0::/system.slice/dcgm.service")
+        opened = tree.root / "proc/77/fd/3"
+        opened.parent.mkdir()
+        opened.symlink_to("/dev/nvidia0")
+        stopped: list[str] = []
+
+        def call(*words: str, **_: Any) -> str:
+            if words[1] == "stop":
+                stopped.append(words[2])
+                opened.unlink(missing_ok=True)
+                if stopped == ["dcgm.service", "used"]:
+                    opened.symlink_to("/dev/nvidia0")
+            return ""
+
+        monkeypatch.setattr(_kernel_driver, "call", call)
+        steps.quiesce(["dcgm.service", "used"])
+        assert stopped == ["dcgm.service", "used", "dcgm.service"] and not opened.is_symlink()
+
     @pytest.mark.parametrize("version", ["1.0", None])
     def test_no_script_of_a_package_starts_a_service_in_between(
         self, steps: DriverSteps, monkeypatch: pytest.MonkeyPatch, version: str | None
