@@ -216,21 +216,23 @@ class Apt:
         if more:
             raise Failed("refused: it would also remove %s, which needs what is to go" % ", ".join(more))
 
-    def exchange(self, files: list[str], removed: list[str], afresh: t.Iterable[str] = ()) -> None:
-        """Install package files and remove packages; a file that the operator changed stays the operator's.
+    def exchange(self, files: list[str], removed: list[str], afresh: t.Sequence[str] = ()) -> None:
+        """Install package files and remove packages in one transaction; a file that the operator changed stays the operator's.
 
-        What goes is gone before what comes is unpacked: a package that leads paths elsewhere, such as Debian's nvidia-alternative, takes them along,
-        and by then they would be those of the new packages. Those that come C(afresh) go before as well, and then all go with their settings.
+        Where packages come C(afresh), from another supplier, they and what goes are gone before anything is unpacked: a package that leads paths
+        elsewhere, such as Debian's nvidia-alternative, takes them along, and by then they would be those of the new packages.
         """
         self.foresee_exchange(files, removed)
-        self.remove(sorted({*removed, *afresh}), bool(afresh))
-        self.call([*INSTALL_WORDS, *files], INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)
+        before = sorted({*removed, *afresh}) if afresh else []
+        self.remove(before)
+        words = [*INSTALL_WORDS, *files, *(name + "-" for name in removed if name not in before)]
+        self.call(words, INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)
 
-    def remove(self, names: list[str], purge: bool) -> None:
-        """Remove packages, and with C(purge) their settings, whatever depends on them: for what comes in their place at once."""
+    def remove(self, names: list[str]) -> None:
+        """Remove packages with their settings, whatever depends on them: for what comes in their place at once."""
         end = time.monotonic() + self.lock_timeout
         while names:
-            code, output = run(["dpkg", "--force-depends", "--force-remove-reinstreq", "--purge" if purge else "--remove", *names], INSTALL_SECONDS)
+            code, output = run(["dpkg", "--force-depends", "--force-remove-reinstreq", "--purge", *names], INSTALL_SECONDS)
             if not code:
                 return
             if "lock" not in output or time.monotonic() > end:

@@ -25,6 +25,7 @@ LOAD = ("nvidia", "nvidia-uvm")
 QUERY = ("nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader")
 SECONDS = 120
 BUILD_SECONDS = 1800
+DKMS_TREE = "/var/lib/dkms"
 
 
 class Refused(Exception):
@@ -75,12 +76,27 @@ def have_module(wanted: str, system: System, kernel: str | None = None) -> None:
         # Packages for a new kernel end well even when the build was left out, or failed.
         try:
             call("dkms", "autoinstall", "-k", kernel, seconds=BUILD_SECONDS)
+            found = built(system, kernel)
+            if found != wanted:
+                found = _put_over(wanted, system, kernel)
         except Refused as error:
             why = ". %s%s" % (error, _dkms.failure_since(started))
-        found = built(system, kernel)
+            found = built(system, kernel)
     if found != wanted:
         what = "only " + found if found else "no module of it"
         raise Refused("driver %s is installed, but for kernel %s there is %s%s" % (wanted, kernel, what, why))
+
+
+def _put_over(wanted: str, system: System, kernel: str) -> str | None:
+    """Install a build once more whose files are another's; returns the version that is there afterwards.
+
+    The flavours are modules of different names to dkms, with files of the same names. Where the one takes the other's place, dkms keeps the other's
+    file as the original, puts it back when the one goes, and still calls installed what came meanwhile.
+    """
+    for name in system.names(DKMS_TREE):
+        if system.exists("%s/%s/%s" % (DKMS_TREE, name, wanted)):
+            call("dkms", "install", "--force", "-m", name, "-v", wanted, "-k", kernel, seconds=BUILD_SECONDS)
+    return built(system, kernel)
 
 
 def lacking(system: System) -> list[str]:

@@ -52,7 +52,7 @@ def site(node: Node, options: str = "", **extra: Any) -> Outcome:
 def change_set(outcome: Outcome) -> dict[str, list[Any]]:
     """Return the packages and the files that a run changed, or said it would change."""
     changed = {(c["name"], c["from"], c["to"]) for _, result in outcome.results("driver_transaction") for c in result.get("changes", [])}
-    results = [result for action in ("managed_record", "managed_files", "dnf_locks") for _, result in outcome.results(action)]
+    results = [result for action in ("managed_files", "dnf_locks") for _, result in outcome.results(action)]
     return {"packages": sorted(changed, key=repr), "files": sorted({path for result in results for path in result["changes"]})}
 
 

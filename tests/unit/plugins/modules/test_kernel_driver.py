@@ -32,7 +32,7 @@ class Kernel:
         self.calls: list[str] = []
         self.holders: list[dict[str, Any]] | None = []
         self.builds = VERSION
-        self.dkms = ""
+        self.dkms = self.forced = ""
         self.fails = ""
         self.tree.file("/proc/self/comm", "x")
         self.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "updates/dkms/nvidia.ko:")
@@ -55,6 +55,8 @@ class Kernel:
                 return subprocess.CompletedProcess(words, 11, "Bad return status for module build\n")
             self.builds = self.dkms
             self.tree.file(f"/lib/modules/{RUNNING}/modules.dep", "updates/dkms/nvidia.ko:")
+        elif words[:2] == ("dkms", "install"):
+            self.builds = self.forced
         elif words[:2] == ("modprobe", "-r"):
             (self.tree.root / "sys/module" / words[2] / "version").unlink()
             (self.tree.root / "sys/module" / words[2]).rmdir()
@@ -135,6 +137,17 @@ def test_a_missing_module_is_built(run: ModuleRun, kernel: Kernel, before: str) 
     assert run(version=VERSION)["version"] == VERSION
     asked = [MODINFO] if before else []
     assert kernel.calls == [*asked, f"dkms autoinstall -k {RUNNING}", MODINFO, "modprobe nvidia", "modprobe nvidia-uvm"]
+
+
+def test_a_build_whose_file_is_the_other_flavours_is_installed_once_more(run: ModuleRun, kernel: Kernel) -> None:
+    """dkms has put back what it took for the original, and calls the wanted one installed."""
+    kernel.tree.file("/usr/sbin/dkms", "")
+    kernel.tree.file(f"/var/lib/dkms/nvidia-open/{VERSION}/source/dkms.conf", "")
+    kernel.tree.file("/var/lib/dkms/nvidia/535.309.01/source/dkms.conf", "")
+    kernel.builds, kernel.dkms, kernel.forced = "535.309.01", "535.309.01", VERSION
+    assert run(version=VERSION)["version"] == VERSION
+    once = f"dkms install --force -m nvidia-open -v {VERSION} -k {RUNNING}"
+    assert [call for call in kernel.calls if call.startswith("dkms")] == [f"dkms autoinstall -k {RUNNING}", once]
 
 
 def test_a_build_that_fails_is_told_from_its_log(run: ModuleRun, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
