@@ -83,7 +83,8 @@ def settled(found: str, locks: Locks, theirs: Lines | None) -> str | None:
             return None
     if plain.startswith("#") or name_of(plain) not in locks:
         return plain
-    return None if plain.strip() == locks[name_of(plain)] else AWAY + plain
+    # One that was put aside is somebody's also when it says for now what ours says.
+    return None if plain is found and plain.strip() == locks[name_of(plain)] else AWAY + plain
 
 
 def released(text: str, before: Lines) -> str:

@@ -56,6 +56,12 @@ def test_another_version_takes_the_place_of_the_first() -> None:
     assert _locks.released(text, BEFORE) == THEIRS
 
 
+def test_a_line_of_theirs_that_says_for_a_while_what_ours_says_keeps_its_place() -> None:
+    same = {"nvidia-modprobe": BEFORE["nvidia-modprobe"][0]}
+    text = _locks.rewrite(_locks.rewrite(_locks.rewrite(THEIRS, OURS), same), OURS)
+    assert _locks.ours(text) == OURS and _locks.released(text, BEFORE) == THEIRS
+
+
 def test_lines_that_somebody_adds_later_stay() -> None:
     text = _locks.rewrite(THEIRS, OURS) + "\n# Added lock on a day\nglibc-0:2.34-1.el9.*\n"
     assert _locks.released(text, BEFORE) == THEIRS + "\n# Added lock on a day\nglibc-0:2.34-1.el9.*\n"
