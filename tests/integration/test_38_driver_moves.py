@@ -35,8 +35,8 @@ KEPT = ("mig", "mig_geometry", "power_limit_w", "compute_mode")
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
     """Give a host with switches, on which somebody runs the proprietary flavour of the oldest branch, and two bare ones with one GPU."""
-    profiles = {"n1": "h100-sxm8", "n2": "t4-pcie1", "n3": "t4-pcie1"}
-    images = {"n3": "ubuntu2404"}
+    profiles = {"n1": "h100-sxm8", "n2": "t4-pcie1", "n9": "t4-pcie1"}
+    images = {"n9": "ubuntu2404"}
     with own_lab("moves", [HostSpec(name, image=images.get(name, "debian12"), profile=profile) for name, profile in profiles.items()]) as running:
         yield running
 
@@ -160,7 +160,7 @@ def test_settings_of_the_gpus_come_along_to_the_newest_branch_and_back(node: Nod
 
 @pytest.mark.parametrize("branch", ["575", "580", "620"])
 def test_through_every_naming_of_ubuntu(lab: Lab, branch: str) -> None:
-    moved(lab, "n3", "open", gpu_stack_driver=branch)
+    moved(lab, "n9", "open", gpu_stack_driver=branch)
 
 
 def test_a_bare_host_gets_the_distributions_driver(lab: Lab, archive: str) -> None:
