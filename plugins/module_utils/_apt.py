@@ -216,14 +216,14 @@ class Apt:
         if more:
             raise Failed("refused: it would also remove %s, which needs what is to go" % ", ".join(more))
 
-    def exchange(self, files: list[str], removed: list[str], afresh: t.Sequence[str] = ()) -> None:
+    def exchange(self, files: list[str], removed: list[str], afresh: t.Sequence[str] | None = None) -> None:
         """Install package files and remove packages in one transaction; a file that the operator changed stays the operator's.
 
-        Where packages come C(afresh), from another supplier, they and what goes are gone before anything is unpacked: a package that leads paths
+        From another supplier, those that come C(afresh), be it none, and what goes are gone before anything is unpacked: a package that leads paths
         elsewhere, such as Debian's nvidia-alternative, takes them along, and by then they would be those of the new packages.
         """
         self.foresee_exchange(files, removed)
-        before = sorted({*removed, *afresh}) if afresh else []
+        before = [] if afresh is None else sorted({*removed, *afresh})
         self.remove(before)
         words = [*INSTALL_WORDS, *files, *(name + "-" for name in removed if name not in before)]
         self.call(words, INSTALL_SECONDS, "-o", "Dpkg::Options::=--force-confold", *ALONE)

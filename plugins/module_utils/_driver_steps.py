@@ -143,7 +143,7 @@ class DriverSteps:
             if not lacking and not gone and not manager.cut_off():
                 return
             self.archives.check(state["archives"])
-            afresh = sorted(here.intersection(lacking)) if state.get("afresh") else []
+            afresh = sorted(here.intersection(lacking)) if state.get("afresh") else None
             manager.exchange(self.archives.paths(state["archives"]), gone, afresh, LOCK_SECONDS)
             # What went with the packages and is the operator's.
             self.write(state["files"])

@@ -110,8 +110,8 @@ class AptManager:
         """See the same on the host as it is."""
         _apt_back.see(archives, former, _apt.Apt(lock_timeout))
 
-    def exchange(self, files: list[str], gone: list[str], afresh: list[str], lock_timeout: int) -> None:
-        """Install package files and remove packages; of those that come C(afresh) nothing of the former package stays."""
+    def exchange(self, files: list[str], gone: list[str], afresh: list[str] | None, lock_timeout: int) -> None:
+        """Install package files and remove packages; C(afresh) are those that come from another supplier, None where it is the same one."""
         apt = _apt.Apt(lock_timeout)
         apt.repair()
         apt.exchange(files, gone, afresh)
@@ -168,7 +168,7 @@ class DnfManager(AptManager):
         with _dnf.Dnf(None, lock_timeout, private=False) as dnf:
             dnf.exchange(archives.paths(former["archives"]), sorted(self.unpacked() & set(former["absent"])), dry=True)
 
-    def exchange(self, files: list[str], gone: list[str], _afresh: list[str], lock_timeout: int) -> None:
+    def exchange(self, files: list[str], gone: list[str], _afresh: list[str] | None, lock_timeout: int) -> None:
         # rpm has no second way to replace a package, and a plan asks for none.
         doubtful = _dnf_back.cut_off(files)
         if doubtful:

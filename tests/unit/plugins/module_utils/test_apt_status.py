@@ -52,3 +52,29 @@ def test_what_is_half_installed_is_here_and_not_installed(monkeypatch: pytest.Mo
     told = "a 1 unpacked install,b 1 config-files deinstall,c 1 installed hold,d 0 not-installed unknown,"
     monkeypatch.setattr(_apt, "rows", lambda: [line.split(" ") for line in told.split(",")])
     assert (_apt.unpacked(), _apt.installed()) == ({"a", "c"}, {"c": "1"})
+
+
+@pytest.mark.parametrize(
+    ("afresh", "purged", "words"),
+    [
+        (None, [], ["/new.deb", "old-", "older-"]),
+        # Also where a run that was cut off has left none of the same name.
+        ([], ["old", "older"], ["/new.deb"]),
+        (["libcuda1"], ["libcuda1", "old", "older"], ["/new.deb"]),
+    ],
+)
+def test_another_suppliers_packages_go_before_anything_comes(
+    monkeypatch: pytest.MonkeyPatch, afresh: list[str] | None, purged: list[str], words: list[str]
+) -> None:
+    done: list[list[str]] = []
+
+    def run(command: list[str], _seconds: int, **_: object) -> tuple[int, str]:
+        done.append(command)
+        return 0, ""
+
+    monkeypatch.setattr(_apt, "run", run)
+    _apt.Apt(5).exchange(["/new.deb"], ["old", "older"], afresh)
+    assert [command[command.index("--purge") + 1:] for command in done if command[0] == "dpkg"] == ([purged] if purged else [])
+    last = done[-1]
+    assert last[0] == "apt-get" and "--simulate" not in last and [word for word in last if word in words] == words
+    assert [word for word in last if word.endswith("-")] == [word for word in words if word.endswith("-")]

@@ -117,7 +117,7 @@ class Exchanger(_managers.DnfManager):
         self.done: list[tuple[list[str], list[str]]] = []
         self.failing = False
 
-    def exchange(self, files: list[str], gone: list[str], _afresh: list[str], _lock_timeout: int) -> None:
+    def exchange(self, files: list[str], gone: list[str], _afresh: list[str] | None, _lock_timeout: int) -> None:
         self.done.append(([os.path.basename(path) for path in files], gone))
         if self.failing:
             raise _apt.Failed("rpm has said no")
